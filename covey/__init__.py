@@ -1,0 +1,60 @@
+"""covey trains reinforcement-learning agents on one core, one machine or a cluster.
+
+The names below are loaded when they are first used, so that `import covey` costs nothing.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from covey import steps as steps
+    from covey.algos.a2c import A2C as A2C
+    from covey.algos.dqn import DQN as DQN
+    from covey.algos.ppo import PPO as PPO
+    from covey.collect import Collector as Collector
+    from covey.envs import make_env as make_env
+    from covey.errors import UserError as UserError
+    from covey.evaluate import Evaluator as Evaluator
+    from covey.task import Ctx as Ctx
+    from covey.task import Task as Task
+    from covey.task import declare as declare
+    from covey.task import serial as serial
+    from covey.team import Team as Team
+    from covey.team import run as run
+    from covey.train import evaluate as evaluate
+    from covey.train import load as load
+    from covey.train import resume as resume
+    from covey.train import train as train
+
+_HOMES = {
+    "A2C": "covey.algos.a2c",
+    "DQN": "covey.algos.dqn",
+    "PPO": "covey.algos.ppo",
+    "Collector": "covey.collect",
+    "make_env": "covey.envs",
+    "UserError": "covey.errors",
+    "Evaluator": "covey.evaluate",
+    "Ctx": "covey.task",
+    "Task": "covey.task",
+    "declare": "covey.task",
+    "serial": "covey.task",
+    "Team": "covey.team",
+    "run": "covey.team",
+    "evaluate": "covey.train",
+    "load": "covey.train",
+    "resume": "covey.train",
+    "train": "covey.train",
+}
+__all__ = [*sorted(_HOMES), "steps"]  # noqa: PLE0604
+
+
+def __getattr__(name: str) -> Any:
+    if name == "steps":
+        return import_module("covey.steps")
+    if name not in _HOMES:
+        raise AttributeError(f"module 'covey' has no attribute '{name}'")
+    value = getattr(import_module(_HOMES[name]), name)
+    globals()[name] = value  # a submodule of the same name must not take its place
+    return value

@@ -1,0 +1,7 @@
+"""`python -m covey`."""
+
+import sys
+
+from covey.cli import main
+
+sys.exit(main())

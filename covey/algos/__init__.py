@@ -1,0 +1,1 @@
+"""One file for each algorithm: its settings and its maths."""

@@ -1,0 +1,136 @@
+"""Deep Q-learning: double (van Hasselt 2016), dueling (Wang 2016), n-step, from a replay.
+
+Mnih et al. 2015, https://www.nature.com/articles/nature14236.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+
+from covey.config import option
+from covey.explore import epsilon_greedy, linear
+from covey.returns import n_step
+from covey.types import Array, Metrics, Spec, Tree, Unroll
+
+if TYPE_CHECKING:
+    from torch import nn
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Config:
+    """Settings of DQN."""
+
+    lr: float = option(1e-3, "step size of Adam", above=0)
+    gamma: float = option(0.99, "discount", least=0, most=1)
+    n_step: int = option(3, "rewards summed before bootstrapping", least=1, most=1000)
+    hidden: tuple[int, ...] = option((128, 128), "widths of the hidden layers", least=1)
+    double: bool = option(True, "the online network chooses, the target network values")
+    dueling: bool = option(True, "separate value and advantage")
+    target_every: int = option(250, "updates between copies to the target network", least=1)
+    max_norm: float = option(10.0, "gradients are clipped to this norm", above=0)
+    eps_start: float = option(1.0, "share of random actions at first", least=0, most=1)
+    eps_end: float = option(0.04, "share of random actions in the end", least=0, most=1)
+    eps_steps: int = option(10_000, "env steps from the one to the other", least=0)
+    normalize: bool = option(False, "scale observations by running statistics")
+    anneal_updates: int = option(0, "updates over which lr falls to 0; 0 keeps it", least=0)
+
+
+class DQN:
+    """Acts epsilon-greedily on Q, learns Q from rows (s, a, R, discount, s')."""
+
+    Config = Config
+    actions: ClassVar = ("discrete",)
+    recipes: ClassVar = ("serial",)
+    replayed: ClassVar = True
+    extra: ClassVar[dict[str, np.dtype]] = {}
+
+    def __init__(
+        self, spec: Spec, config: Config, rng: np.random.Generator,
+        network: nn.Module | None = None, device: str = "cpu", apply: str = "self",
+    ) -> None:  # fmt: skip
+        from covey import infer, nets, optim  # torch is for those who build networks
+
+        self.spec, self.config, self.rng, self.device = spec, config, rng, device
+        self.overlap = config.n_step - 1
+        if network is not None:
+            nets.check_user_network(network, spec, spec.num_actions, with_value=False)
+        own = network or nets.QNet(spec, config.hidden, config.dueling, config.normalize)
+        self.module = own.to(device)
+        self.target = nets.frozen_copy(self.module)
+        self.optimizer = optim.Optimizer(
+            optim.flatten(self.module), "adam", config.lr, max_norm=config.max_norm,
+            anneal_updates=config.anneal_updates, apply=apply,
+        )  # fmt: skip
+        self.forward, self.inference = infer.policy_forward(self.module, spec)
+
+    @property
+    def updates(self) -> int:
+        """Optimizer steps so far."""
+        return self.optimizer.updates
+
+    def act(
+        self, obs_B: Array, env_step: int = 0, greedy: bool = False
+    ) -> tuple[Array, dict[str, Array]]:
+        """Epsilon-greedy, epsilon falling with the env step."""
+        c = self.config
+        epsilon = 0.0 if greedy else linear(env_step, c.eps_start, c.eps_end, c.eps_steps)
+        return epsilon_greedy(self.forward(obs_B), epsilon, self.rng), {}
+
+    def rows(self, unroll: Unroll) -> dict[str, Array]:
+        """One row for each step whose n-step window is whole."""
+        u, n = unroll, self.config.n_step
+        window = n_step(u.reward_TB, u.discount_TB, u.last_TB, self.config.gamma, n)
+        num_steps, num_envs = window.return_TB.shape
+        end_TB = np.arange(num_steps)[:, None] + window.length_TB
+        next_obs_TB = u.obs_TB[end_TB, np.arange(num_envs)]
+        for final in u.finals:  # a window that ends with the episode looks at its true last sight
+            next_obs_TB[end_TB[:, final.b] == final.t + 1, final.b] = final.obs
+        keep_TB = u.valid_TB[:num_steps]
+        return {
+            "obs": u.obs_TB[:num_steps][keep_TB],
+            "action": u.action_TB[:num_steps][keep_TB],
+            "return": window.return_TB[keep_TB],
+            "discount": window.discount_TB[keep_TB],
+            "next_obs": next_obs_TB[keep_TB],
+        }
+
+    def learn(self, rows: dict[str, Array]) -> Metrics:
+        """One update; every `target_every` of them the target network catches up."""
+        from covey.losses import double_q_target, q_loss
+        from covey.nets import frozen, tensors
+
+        batch = tensors(rows, self.device)
+        with frozen():
+            next_target_NA = self.target(batch["next_obs"])
+            chooser_NA = self.module(batch["next_obs"]) if self.config.double else next_target_NA
+        target_N = double_q_target(batch["return"], batch["discount"], chooser_NA, next_target_NA)
+        q_NA = self.module(batch["obs"])
+        loss_N, td_N = q_loss(q_NA, batch["action"], target_N)
+        loss = loss_N.mean()
+        norm = self.optimizer.step(loss)
+        if self.config.normalize:
+            self.module.encoder.update(batch["obs"])
+        if self.updates % self.config.target_every == 0:
+            self.target.load_state_dict(self.module.state_dict())
+        return {"loss": float(loss.detach()), "grad_norm": norm, "td_error": float(td_N.abs().mean())}
+
+    def state(self) -> Tree:
+        """Both networks, the optimizer and the random state."""
+        return {
+            "module": self.module.state_dict(),
+            "target": self.target.state_dict(),
+            "optimizer": self.optimizer.state(),
+            "rng": self.rng.bit_generator.state,
+        }
+
+    def restore(self, state: Tree) -> None:
+        """Take them back."""
+        from covey.nets import load_weights
+
+        load_weights(self.module, state["module"])
+        load_weights(self.target, state["target"])
+        self.optimizer.restore(state["optimizer"])
+        self.rng.bit_generator.state = state["rng"]

@@ -1,0 +1,116 @@
+"""What there is to choose from: literals, and what other packages add by entry points.
+
+Nothing here imports torch: a wrong name is answered at once.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from importlib import import_module
+from importlib.metadata import entry_points
+from importlib.resources import files
+from typing import Any
+
+from covey.config import ReplayConfig, TrainConfig, check_together, flatten, override
+from covey.errors import UserError, nearest
+
+ALGORITHMS = {
+    "a2c": "covey.algos.a2c:A2C",
+    "dqn": "covey.algos.dqn:DQN",
+    "ppo": "covey.algos.ppo:PPO",
+}
+RECIPES = {
+    "serial": "covey.recipes.serial:serial",
+}
+ENGINES = {
+    "inline": "one process plays every role",
+}
+CHOICES = ("algo", "env", "recipe", "engine")
+
+
+def find(kind: str, name: str, known: Mapping[str, str]) -> Any:
+    """The thing of that name, ours or another package's (entry point group `covey.<kind>s`)."""
+    path = known.get(name)
+    if path is None:
+        others = {e.name: e for e in entry_points(group=f"covey.{kind}s")}
+        if name not in others:
+            hint = nearest(name, [*known, *others])
+            raise UserError(f"unknown {kind} '{name}'. {hint} (covey list shows all)")
+        return others[name].load()
+    module, _, attribute = path.partition(":")
+    return getattr(import_module(module), attribute)
+
+
+def algorithm(name: str) -> Any:
+    """The class of an algorithm."""
+    return find("algorithm", name, ALGORITHMS)
+
+
+def recipe(name: str) -> Any:
+    """The function of a recipe."""
+    return find("recipe", name, RECIPES)
+
+
+def preset(env: str) -> dict[str, Any]:
+    """The settings that are known to work on an environment, by algorithm."""
+    file = files("covey") / "presets" / f"{env.replace('/', '-')}.toml"
+    return tomllib.loads(file.read_text("utf-8")) if file.is_file() else {}
+
+
+def presets() -> dict[str, list[str]]:
+    """For each environment with a preset, the algorithms it is for."""
+    folder = files("covey") / "presets"
+    names = sorted(f.name.removesuffix(".toml") for f in folder.iterdir() if f.name.endswith(".toml"))
+    return {name: sorted(preset(name)) for name in names if name != "defaults"}
+
+
+def configure(
+    algo: str | None, env: str | None, recipe_: str | None = None, engine: str | None = None,
+    settings: Mapping[str, Any] | None = None, file: Mapping[str, Any] | None = None,
+) -> TrainConfig:  # fmt: skip
+    """The whole configuration: defaults, then the preset, then the file, then the settings."""
+    file = dict(file or {})
+    said = dict(zip(CHOICES, (algo, env, recipe_, engine), strict=True))
+    chosen = {name: said[name] or file.pop(name, None) for name in CHOICES}
+    for name in CHOICES:
+        file.pop(name, None)
+        if name in (settings or {}):
+            raise UserError(f"{name} is not set with --set; give it as `covey train --help` shows.")
+    for name in ("algo", "env"):
+        if not isinstance(chosen[name], str):
+            raise UserError(f"{name} is missing. Example: covey train ppo CartPole-v1")
+    wanted = algorithm(chosen["algo"])
+    base = TrainConfig(
+        algo=chosen["algo"],
+        env=chosen["env"],
+        recipe=check_recipe(chosen["recipe"] or "serial", chosen["algo"], wanted),
+        engine=check_engine(chosen["engine"] or "inline"),
+        algorithm=wanted.Config(),
+        replay=ReplayConfig() if wanted.replayed else None,
+    )
+    for layer in (
+        preset("defaults").get(base.algo, {}),
+        preset(base.env).get(base.algo, {}),
+        file,
+        dict(flatten(settings or {})),
+    ):
+        base = override(base, layer)
+    check_together(base)
+    return base
+
+
+def check_recipe(name: str, algo: str, wanted: Any) -> str:
+    """The recipe's name, if it exists and fits."""
+    recipe(name)
+    if name not in wanted.recipes:
+        fits = ", ".join(wanted.recipes)
+        raise UserError(f"{algo} does not run on the recipe {name}. It runs on: {fits}.")
+    return name
+
+
+def check_engine(name: str) -> str:
+    """The engine's name, if it exists."""
+    if name not in ENGINES:
+        raise UserError(f"unknown engine '{name}'. {nearest(name, ENGINES)} (covey list shows all)")
+    return name

@@ -1,0 +1,1 @@
+"""Where the processes are and how bytes travel."""

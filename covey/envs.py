@@ -1,0 +1,241 @@
+"""Environments as the rest sees them: `terminated` and `truncated` become discount and last here."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import gymnasium as gym
+import numpy as np
+from gymnasium.vector import VectorEnv
+
+from covey.errors import UserError, nearest
+from covey.types import Array, Spec, Tree
+from covey.vector import EnvError, SyncEnvs, VectorEnvs
+
+EnvLike = str | Callable[[], Any]
+
+# Environments that gymnasium knows only when something else is installed: what asks for it, what
+# to import, and the extra that brings it.
+EXTRAS = {
+    "ALE/": ("ale_py", "atari"),
+    "LunarLander": ("Box2D", "box2d"),
+    "BipedalWalker": ("Box2D", "box2d"),
+    "CarRacing": ("Box2D", "box2d"),
+    **dict.fromkeys(
+        ["Ant-v", "HalfCheetah-v", "Hopper-v", "Humanoid", "InvertedDoublePendulum-v",
+         "InvertedPendulum-v", "Pusher-v", "Reacher-v", "Swimmer-v", "Walker2d-v"],
+        ("mujoco", "mujoco"),
+    ),
+}  # fmt: skip
+
+
+class Step(NamedTuple):
+    """One step of B environments."""
+
+    reward_B: Array
+    discount_B: Array  # 0 where the episode terminated
+    last_B: Array  # where it ended, either way
+    valid_B: Array  # False where the step only reset
+    finals: list[tuple[int, Array]]
+
+
+class Episode(NamedTuple):
+    """A finished episode."""
+
+    undiscounted_return: float
+    length: int
+
+
+class Envs:
+    """B environments, their episodes' returns, and the scale of their rewards."""
+
+    def __init__(
+        self, stepper: SyncEnvs | VectorEnvs, num_envs: int, seed: np.random.SeedSequence,
+        scale_reward: bool = False, gamma: float = 0.99,
+    ) -> None:  # fmt: skip
+        self.stepper, self.num_envs, self.spec = stepper, num_envs, stepper.spec
+        self.name, self.how = stepper.name, stepper.how
+        self._seed = seed
+        self._return_B, self._length_B = np.zeros(num_envs), np.zeros(num_envs, np.int64)
+        self.episodes: list[Episode] = []
+        self.scale = RewardScale(num_envs, gamma) if scale_reward else None
+
+    def empty(self, *lead: int) -> Array:
+        """Room for observations."""
+        return np.zeros((*lead, *self.spec.obs_shape), self.spec.obs_dtype)
+
+    def reseed(self, seed: np.random.SeedSequence) -> None:
+        """The next reset begins from this seed."""
+        self._seed = seed
+
+    def reset(self, out_B: Array) -> None:
+        """Begin an episode everywhere."""
+        self._return_B[:], self._length_B[:] = 0, 0
+        seeds = [int(s) >> 1 for s in self._seed.generate_state(self.num_envs)]
+        self.stepper.reset(seeds, out_B)
+        self._check_finite(out_B, np.zeros(self.num_envs))
+
+    def step(self, action_B: Array, out_B: Array) -> Step:
+        """Step all; `out_B` receives what to act on next."""
+        raw = self.stepper.step(action_B, out_B)
+        self._check_finite(out_B, raw.reward_B)
+        last_B = raw.terminated_B | raw.truncated_B
+        self._return_B += raw.reward_B
+        self._length_B += raw.valid_B
+        if last_B.any():
+            for b in np.flatnonzero(last_B):
+                self.episodes.append(Episode(float(self._return_B[b]), int(self._length_B[b])))
+            self._return_B[last_B] = 0
+            self._length_B[last_B] = 0
+        reward_B = raw.reward_B
+        if self.scale is not None:
+            reward_B = self.scale(reward_B, last_B)
+        finals = [(b, obs) for b, obs in raw.finals if not raw.terminated_B[b]]
+        return Step(reward_B, 1.0 - raw.terminated_B, last_B, raw.valid_B, finals)
+
+    def finished(self) -> list[Episode]:
+        """Episodes that ended since the last call."""
+        episodes, self.episodes = self.episodes, []
+        return episodes
+
+    def _check_finite(self, obs_B: Array, reward_B: Array) -> None:
+        fields = {"reward": reward_B}
+        if obs_B.dtype.names is not None:
+            fields |= {f"obs.{name}": obs_B[name] for name in obs_B.dtype.names}
+        elif obs_B.dtype.kind == "f":
+            fields["obs"] = obs_B
+        for field, value_B in fields.items():
+            if value_B.dtype.kind == "f" and not np.isfinite(value_B).all():
+                b = int(np.argwhere(~np.isfinite(value_B))[0][0])
+                raise EnvError(
+                    f"{self.name}, environment {b}, step {self.stepper.steps}: field {field} holds "
+                    "NaN or infinity. Mend the environment; nothing was learnt from this step."
+                )
+
+    def state(self) -> Tree:
+        """The environments, the running episodes' returns, and the reward scale."""
+        return {
+            "stepper": self.stepper.state(),
+            "return": self._return_B.copy(),
+            "length": self._length_B.copy(),
+            "scale": None if self.scale is None else self.scale.state(),
+        }
+
+    def restore(self, state: Tree, obs_B: Array) -> bool:
+        """Take it back; False if the environments could not be brought back exactly."""
+        if self.scale is not None and state["scale"] is not None:
+            self.scale.restore(state["scale"])
+        if not self.stepper.restore(state["stepper"], obs_B):
+            return False
+        self._return_B[:], self._length_B[:] = state["return"], state["length"]
+        return True
+
+    def close(self) -> None:
+        """Close every environment."""
+        self.stepper.close()
+
+
+class RewardScale:
+    """Divides rewards by the running standard deviation of the discounted return."""
+
+    def __init__(self, num_envs: int, gamma: float, limit: float = 10.0) -> None:
+        self.gamma, self.limit = gamma, limit
+        self.return_B = np.zeros(num_envs)
+        self.count, self.mean, self.m2 = 1e-4, 0.0, 1e-4
+
+    def __call__(self, reward_B: Array, last_B: Array) -> Array:
+        """Rewards scaled by what has been seen so far, these included."""
+        self.return_B = self.gamma * self.return_B + reward_B
+        delta, batch = float(self.return_B.mean()) - self.mean, len(reward_B)
+        total = self.count + batch  # Chan et al.: merge the moments of two samples
+        self.m2 += float(self.return_B.var()) * batch + delta**2 * self.count * batch / total
+        self.mean += delta * batch / total
+        self.count = total
+        self.return_B[last_B] = 0
+        scaled = reward_B / np.sqrt(self.m2 / self.count + 1e-8)
+        return np.clip(scaled, -self.limit, self.limit)
+
+    def state(self) -> Tree:
+        """Moments and running returns."""
+        moments = {"count": self.count, "mean": self.mean, "m2": self.m2}
+        return {"return": self.return_B.copy(), **moments}
+
+    def restore(self, state: Tree) -> None:
+        """Take them back."""
+        self.count, self.mean, self.m2 = state["count"], state["mean"], state["m2"]
+        if len(state["return"]) == len(self.return_B):
+            self.return_B[:] = state["return"]
+
+
+def make_env(
+    env: EnvLike, num_envs: int = 1, seed: int | np.random.SeedSequence = 0,
+    env_kwargs: dict[str, Any] | None = None, scale_reward: bool = False, gamma: float = 0.99,
+) -> Envs:  # fmt: skip
+    """The fastest way there is to step `num_envs` of them: as one vector environment, if it can."""
+    sequence = seed if isinstance(seed, np.random.SeedSequence) else np.random.SeedSequence(seed)
+    return Envs(_stepper(env, num_envs, env_kwargs or {}), num_envs, sequence, scale_reward, gamma)
+
+
+def _stepper(env: EnvLike, num_envs: int, kwargs: dict[str, Any]) -> SyncEnvs | VectorEnvs:
+    if not isinstance(env, str):
+        return _from_factory(env_name(env), lambda: env(**kwargs), num_envs)
+    spec = registered(env)
+    if spec.vector_entry_point is not None and not spec.additional_wrappers:
+        def make(num: int) -> VectorEnv:  # type: ignore[type-arg]
+            return gym.make_vec(env, num, vectorization_mode="vector_entry_point", **kwargs)
+        return _constructed(env, lambda: VectorEnvs(env, make, num_envs))
+    return _constructed(
+        env, lambda: SyncEnvs(env, lambda: gym.make(spec, disable_env_checker=True, **kwargs), num_envs)
+    )
+
+
+def _from_factory(name: str, make: Callable[[], Any], num_envs: int) -> SyncEnvs | VectorEnvs:
+    def build() -> SyncEnvs | VectorEnvs:
+        made = make()
+        if not isinstance(made, VectorEnv):
+            rest = [made]
+            return SyncEnvs(name, lambda: rest.pop() if rest else make(), num_envs)
+        if made.num_envs != num_envs:
+            raise UserError(
+                f"{name} makes {made.num_envs} environments, but num_envs is {num_envs}. "
+                f"Say num_envs={made.num_envs}."
+            )
+        return VectorEnvs(name, lambda _: make(), num_envs)
+
+    return _constructed(name, build)
+
+
+def _constructed(name: str, build: Callable[[], SyncEnvs | VectorEnvs]) -> SyncEnvs | VectorEnvs:
+    try:
+        return build()
+    except UserError:
+        raise
+    except Exception as error:  # whatever a constructor raises, the environment is named
+        if isinstance(error, gym.error.DependencyNotInstalled):
+            raise UserError(f"{name} cannot be made: {error}") from error
+        raise UserError(f"{name} cannot be made: {type(error).__name__}: {error}") from error
+
+
+def env_name(env: EnvLike) -> str:
+    """How an environment is called in messages and folders."""
+    if isinstance(env, str):
+        return env
+    return str(getattr(env, "__name__", type(env).__name__)).replace("<lambda>", "custom")
+
+
+def registered(env_id: str) -> gym.envs.registration.EnvSpec:
+    """gymnasium's entry, or the nearest names, or the extra that brings it."""
+    for prefix, (module, extra) in EXTRAS.items():
+        if env_id.startswith(prefix) and importlib.util.find_spec(module) is None:
+            raise UserError(f"{env_id} needs an extra.  pip install 'covey[{extra}]'")
+    if env_id.startswith("ALE/"):
+        importlib.import_module("ale_py")  # registers its games with gymnasium
+    try:
+        return gym.spec(env_id)
+    except gym.error.Error:
+        ids = [name for name, spec in gym.registry.items() if spec.entry_point is not None]
+        raise UserError(f"unknown environment '{env_id}'. {nearest(env_id, ids)}") from None
+    except ModuleNotFoundError as error:
+        raise UserError(f"{env_id}: {error}. Install the package that holds it.") from None

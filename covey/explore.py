@@ -1,0 +1,23 @@
+"""How far from greedy to act, as functions of the step."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from covey.types import Array
+
+
+def linear(step: int, start: float, end: float, over: int) -> float:
+    """A straight line from `start` to `end` over `over` steps, flat afterwards."""
+    done = min(1.0, step / over) if over > 0 else 1.0
+    return start + (end - start) * done
+
+
+def epsilon_greedy(q_BA: Array, epsilon: float, rng: np.random.Generator) -> Array:
+    """The best action, or with probability epsilon any action."""
+    action_B: Array = q_BA.argmax(axis=1)
+    if epsilon > 0:
+        random_B = rng.random(len(q_BA)) < epsilon
+        if random_B.any():
+            action_B[random_B] = rng.integers(q_BA.shape[1], size=int(random_B.sum()))
+    return action_B

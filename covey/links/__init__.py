@@ -1,0 +1,1 @@
+"""The ways to cross a border between processes."""

@@ -1,0 +1,87 @@
+"""Losses in torch: pure functions of what networks say and what happened."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+def huber(error: Tensor, kappa: float = 1.0) -> Tensor:
+    """0.5 e^2 within kappa, linear outside (Huber 1964)."""
+    size = error.abs()
+    return torch.where(size <= kappa, 0.5 * error.square(), kappa * (size - 0.5 * kappa))
+
+
+def double_q_target(
+    return_N: Tensor, discount_N: Tensor, next_online_NA: Tensor, next_target_NA: Tensor
+) -> Tensor:
+    """R + discount Q_target(s', argmax_a Q_online(s', a)); van Hasselt et al. 2016, eq. 4.
+
+    Give the target network's values twice for the plain target of Mnih et al. 2015.
+    """
+    best_N1 = next_online_NA.argmax(dim=1, keepdim=True)
+    return return_N + discount_N * next_target_NA.gather(1, best_N1).squeeze(1)
+
+
+def q_loss(q_NA: Tensor, action_N: Tensor, target_N: Tensor) -> tuple[Tensor, Tensor]:
+    """Huber loss of each row, and its temporal-difference error."""
+    td_N = target_N - q_NA.gather(1, action_N.unsqueeze(1)).squeeze(1)
+    return huber(td_N), td_N.detach()
+
+
+def quantile_huber(theta_NQ: Tensor, target_NQ: Tensor, kappa: float = 1.0) -> Tensor:
+    """Dabney et al. 2018, eq. 10: every quantile against every target, per row.
+
+    The sum over quantiles of the mean over targets of |tau - 1{u < 0}| L_kappa(u) / kappa.
+    """
+    num = theta_NQ.shape[1]
+    tau_Q = (torch.arange(num, device=theta_NQ.device, dtype=theta_NQ.dtype) + 0.5) / num
+    u_NQQ = target_NQ.unsqueeze(1) - theta_NQ.unsqueeze(2)  # quantile, then target
+    weight_NQQ = (tau_Q.view(1, -1, 1) - (u_NQQ.detach() < 0).to(theta_NQ.dtype)).abs()
+    return (weight_NQQ * huber(u_NQQ, kappa) / kappa).mean(dim=2).sum(dim=1)
+
+
+def categorical_projection(
+    prob_NQ: Tensor, return_N: Tensor, discount_N: Tensor, atoms_Q: Tensor
+) -> Tensor:
+    """The distribution of R + discount Z put back on the atoms; Bellemare et al. 2017, alg. 1.
+
+    Each shifted atom shares its mass between its two neighbours in proportion to nearness.
+    """
+    low, high = atoms_Q[0], atoms_Q[-1]
+    spacing = (high - low) / (len(atoms_Q) - 1)
+    shifted_NQ = return_N.unsqueeze(1) + discount_N.unsqueeze(1) * atoms_Q
+    shifted_NQ = torch.minimum(torch.maximum(shifted_NQ, low), high)
+    distance_NQQ = (shifted_NQ.unsqueeze(1) - atoms_Q.view(1, -1, 1)).abs() / spacing
+    share_NQQ = (1 - distance_NQQ).clamp(0, 1)  # to atom, from shifted atom
+    return torch.einsum("nij,nj->ni", share_NQQ, prob_NQ)
+
+
+def categorical_loss(logits_NQ: Tensor, target_NQ: Tensor) -> Tensor:
+    """Cross entropy of each row between the projected target and the predicted distribution."""
+    return -(target_NQ * logits_NQ.log_softmax(dim=1)).sum(dim=1)
+
+
+def policy_gradient(logp_N: Tensor, advantage_N: Tensor) -> Tensor:
+    """-A log pi(a|s) of each row."""
+    return -advantage_N * logp_N
+
+
+def clipped_surrogate(
+    logp_N: Tensor, old_logp_N: Tensor, advantage_N: Tensor, clip: float
+) -> Tensor:
+    """Schulman et al. 2017, eq. 7, as a loss of each row."""
+    ratio_N = (logp_N - old_logp_N).exp()
+    bounded_N = ratio_N.clamp(1 - clip, 1 + clip)
+    return -torch.minimum(ratio_N * advantage_N, bounded_N * advantage_N)
+
+
+def scaled(advantage_N: Tensor) -> Tensor:
+    """Centred, with deviation 1."""
+    centred_N = advantage_N - advantage_N.mean()
+    return centred_N / (centred_N.square().mean().sqrt() + 1e-8)
+
+
+def square(error: Tensor) -> Tensor:
+    """e^2 of each row."""
+    return error.square()

@@ -1,0 +1,273 @@
+"""Networks for any `Spec`, and a user's own in their place."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.autograd.function import FunctionCtx
+
+from covey.errors import UserError
+from covey.types import Array, Leaf, Spec, Tensors
+
+Obs = Tensor | dict[str, Tensor]
+
+
+def tensors(rows: dict[str, Array], device: torch.device | str = "cpu") -> Tensors:
+    """Numpy rows as torch tensors without a copy; records become a dict of tensors."""
+    return {name: as_obs(column, device) for name, column in rows.items()}
+
+
+def as_obs(column: Array, device: torch.device | str = "cpu") -> Obs:
+    """One column, or a dict of them for records."""
+    names = column.dtype.names
+    if names is None:
+        return torch.from_numpy(column).to(device)
+    return {n: torch.from_numpy(np.ascontiguousarray(column[n])).to(device) for n in names}
+
+
+class Normalize(nn.Module):
+    """(x - mean) / deviation of all it was shown; its moments are saved with the weights.
+
+    The learner shows it what it learnt from, so whoever has the weights has the same statistics.
+    """
+
+    def __init__(self, size: int, limit: float = 10.0) -> None:
+        super().__init__()
+        self.limit = limit
+        self.mean: Tensor
+        self.scale: Tensor
+        self.register_buffer("mean", torch.zeros(size))
+        self.register_buffer("scale", torch.ones(size))
+        self.register_buffer("moments", torch.zeros(3, size, dtype=torch.float64))  # n, mean, m2
+        self.moments: Tensor
+
+    def forward(self, x_NF: Tensor) -> Tensor:
+        """Centred, scaled, clipped."""
+        return ((x_NF - self.mean) * self.scale).clamp(-self.limit, self.limit)
+
+    @torch.no_grad()
+    def update(self, x_NF: Tensor) -> None:
+        """Merge the moments of N more rows (Chan et al. 1979)."""
+        x_NF = x_NF.double()
+        count, mean, m2 = self.moments
+        delta, num = x_NF.mean(0) - mean, len(x_NF)
+        total = count + num
+        self.moments[2] = m2 + x_NF.var(0, unbiased=False) * num + delta**2 * count * num / total
+        self.moments[1] = mean + delta * num / total
+        self.moments[0] = total
+        self.mean.copy_(self.moments[1])
+        self.scale.copy_((self.moments[2] / total + 1e-8).rsqrt())
+
+
+class Encoder(nn.Module):
+    """Observations as N feature rows: numbers flat, whole numbers one-hot, images convolved."""
+
+    def __init__(self, spec: Spec, normalize: bool = False) -> None:
+        super().__init__()
+        self.leaves = dict(spec.leaves)
+        self.images = nn.ModuleDict()
+        self.normalize = nn.ModuleDict()
+        self.size = 0
+        for name, leaf in self.leaves.items():
+            key = name.replace(".", "/") or "obs"
+            if leaf.is_image:
+                self.images[key] = nature_cnn(leaf)
+                self.size += 512
+            else:
+                width = sum(leaf.sizes) if leaf.sizes else int(np.prod(leaf.shape))
+                self.size += width
+                if normalize and not leaf.sizes:
+                    self.normalize[key] = Normalize(width)
+
+    def forward(self, obs: Obs) -> Tensor:
+        """Features of all leaves side by side."""
+        parts = [self._part(name, leaf, obs) for name, leaf in self.leaves.items()]
+        return parts[0] if len(parts) == 1 else torch.cat(parts, dim=-1)
+
+    def _part(self, name: str, leaf: Leaf, obs: Obs) -> Tensor:
+        key = name.replace(".", "/") or "obs"
+        x = obs[name] if isinstance(obs, dict) else obs
+        if leaf.is_image:
+            out: Tensor = self.images[key](x)
+            return out
+        if leaf.sizes:
+            x = x.reshape(len(x), len(leaf.sizes))
+            hot = [nn.functional.one_hot(x[:, i], n) for i, n in enumerate(leaf.sizes)]
+            return torch.cat(hot, dim=-1).float()
+        x = x.reshape(len(x), -1).float()
+        return self.normalize[key](x) if key in self.normalize else x
+
+    def update(self, obs: Obs) -> None:
+        """Show the normalisers what was learnt from."""
+        for key, normalize in self.normalize.items():
+            x = obs[key.replace("/", ".")] if isinstance(obs, dict) else obs
+            assert isinstance(normalize, Normalize)
+            normalize.update(x.reshape(len(x), -1))
+
+
+class Pixels(nn.Module):
+    """Bytes as numbers in [0, 1], channels first; no copy of the bytes is kept."""
+
+    def __init__(self, leaf: Leaf) -> None:
+        super().__init__()
+        self.add_channel = len(leaf.shape) == 2
+        self.channels_last = len(leaf.shape) == 3 and leaf.shape[2] < leaf.shape[0]
+        shape = (1, *leaf.shape) if self.add_channel else leaf.shape
+        self.shape = (shape[2], shape[0], shape[1]) if self.channels_last else shape
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(N, C, H, W) floats."""
+        if self.add_channel:
+            x = x.unsqueeze(1)
+        if self.channels_last:
+            x = x.permute(0, 3, 1, 2)
+        return x.float() / 255.0
+
+
+def nature_cnn(leaf: Leaf) -> nn.Sequential:
+    """The network of Mnih et al. 2015, for any image of at least 36 by 36."""
+    pixels = Pixels(leaf)
+    channels, height, width = pixels.shape
+    if min(height, width) < 36:  # too small for its strides: one convolution, then dense
+        layers: list[nn.Module] = [nn.Conv2d(channels, 32, 3, padding=1), nn.ReLU(), nn.Flatten()]
+        flat = 32 * height * width
+    else:
+        layers = [nn.Conv2d(channels, 32, 8, 4), nn.ReLU(), nn.Conv2d(32, 64, 4, 2), nn.ReLU(),
+                  nn.Conv2d(64, 64, 3, 1), nn.ReLU(), nn.Flatten()]  # fmt: skip
+        for kernel, stride in ((8, 4), (4, 2), (3, 1)):
+            height, width = (height - kernel) // stride + 1, (width - kernel) // stride + 1
+        flat = 64 * height * width
+    return nn.Sequential(pixels, *layers, nn.Linear(flat, 512), nn.ReLU())
+
+
+class FastTanh(torch.autograd.Function):
+    """tanh in numpy: on CPUs torch's own takes ten times as long, the dearest part of a small net."""
+
+    @staticmethod
+    def forward(ctx: FunctionCtx, x: Tensor) -> Tensor:
+        y = torch.from_numpy(np.tanh(x.detach().numpy()))
+        ctx.save_for_backward(y)
+        return y
+
+    @staticmethod
+    def backward(ctx: FunctionCtx, grad: Tensor) -> Tensor:
+        (y,) = ctx.saved_tensors
+        return torch.ops.aten.tanh_backward(grad, y)
+
+
+class Tanh(nn.Module):
+    """tanh, by the fastest way for the device."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """tanh(x)."""
+        out: Tensor = torch.tanh(x) if x.is_cuda else FastTanh.apply(x)
+        return out
+
+
+ACTIVATIONS: dict[str, type[nn.Module]] = {"relu": nn.ReLU, "tanh": Tanh}
+
+
+def mlp(sizes: Sequence[int], activation: str) -> nn.Sequential:
+    """Linear layers, each followed by the activation."""
+    layers: list[nn.Module] = []
+    for before, after in zip(sizes, sizes[1:], strict=False):
+        layers += [nn.Linear(before, after), ACTIVATIONS[activation]()]
+    return nn.Sequential(*layers)
+
+
+class QNet(nn.Module):
+    """Q(s, a) for every action; dueling (Wang et al. 2016) splits it into value and advantage."""
+
+    def __init__(self, spec: Spec, hidden: Sequence[int], dueling: bool, normalize: bool) -> None:
+        super().__init__()
+        self.encoder = Encoder(spec, normalize)
+        self.trunk = mlp([self.encoder.size, *hidden], "relu")
+        last = hidden[-1] if hidden else self.encoder.size
+        self.advantage = nn.Linear(last, spec.num_actions)
+        self.value = nn.Linear(last, 1) if dueling else None
+
+    def forward(self, obs: Obs) -> Tensor:
+        """q_NA."""
+        h_NF = self.trunk(self.encoder(obs))
+        q_NA: Tensor = self.advantage(h_NF)
+        if self.value is None:
+            return q_NA
+        return self.value(h_NF) + q_NA - q_NA.mean(dim=1, keepdim=True)
+
+
+class ActorCritic(nn.Module):
+    """A policy's numbers and a value: two networks, over one encoder if it convolves."""
+
+    def __init__(
+        self, spec: Spec, hidden: Sequence[int], activation: str, normalize: bool, log_std: float
+    ) -> None:
+        super().__init__()
+        self.encoder = Encoder(spec, normalize)
+        sizes = [self.encoder.size, *hidden]
+        self.actor = mlp(sizes, activation)
+        self.critic = mlp(sizes, activation)
+        self.policy = nn.Linear(sizes[-1], spec.num_actions or spec.action_dim)
+        self.value = nn.Linear(sizes[-1], 1)
+        for module in self.modules():
+            if isinstance(module, nn.Linear | nn.Conv2d):
+                orthogonal(module, 2**0.5)
+        orthogonal(self.policy, 0.01)
+        orthogonal(self.value, 1.0)
+        self.log_std = (
+            None if spec.discrete else nn.Parameter(torch.full((spec.action_dim,), log_std))
+        )
+
+    def forward(self, obs: Obs) -> tuple[Tensor, Tensor]:
+        """params_NP (logits, or means beside log standard deviations) and value_N."""
+        x_NF = self.encoder(obs)
+        params_NP: Tensor = self.policy(self.actor(x_NF))
+        if self.log_std is not None:
+            params_NP = torch.cat([params_NP, self.log_std.expand_as(params_NP)], dim=-1)
+        return params_NP, self.value(self.critic(x_NF)).squeeze(-1)
+
+
+def orthogonal(layer: nn.Linear | nn.Conv2d, gain: float) -> None:
+    """Orthogonal weights, zero biases."""
+    nn.init.orthogonal_(layer.weight, gain)
+    if layer.bias is not None:
+        nn.init.zeros_(layer.bias)
+
+
+def frozen_copy(module: nn.Module) -> nn.Module:
+    """The same network with its own, constant weights."""
+    return copy.deepcopy(module).requires_grad_(False)
+
+
+def frozen() -> AbstractContextManager[None]:
+    """Inside it, what networks say is a constant."""
+    return torch.no_grad()
+
+
+def load_weights(module: nn.Module, saved: dict[str, Array]) -> None:
+    """Arrays into parameters and buffers, by name, in place."""
+    module.load_state_dict({name: torch.tensor(value) for name, value in saved.items()})
+
+
+def check_user_network(network: nn.Module, spec: Spec, width: int, with_value: bool) -> None:
+    """A user's own network must map N observations to what the algorithm reads."""
+    wanted = f"({width} numbers each, a value each)" if with_value else f"{width} numbers each"
+    obs = as_obs(np.zeros((3, *spec.obs_shape), spec.obs_dtype))
+    try:
+        with torch.no_grad():
+            out = network(obs)
+    except Exception as error:  # any failure of foreign code becomes one sentence
+        raise UserError(
+            f"the network failed on 3 observations of shape {spec.obs_shape}: {error}"
+        ) from error
+    params, *value = out if isinstance(out, tuple) else (out,)
+    right = tuple(params.shape) == (3, width) and len(value) == with_value
+    if not right or any(tuple(v.shape) != (3,) for v in value):
+        shapes = [tuple(t.shape) for t in (params, *value)]
+        raise UserError(
+            f"the network must return {wanted} for N observations; for 3 it gave {shapes}."
+        )

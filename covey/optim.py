@@ -1,0 +1,130 @@
+"""One flat vector per network, and an optimizer that takes a loss.
+
+Every parameter is a view on one vector and every gradient on another: publishing weights is one
+copy, clipping one norm, and an update a handful of vector operations.
+
+The rules are torch's own, operation for operation, and give the same bits; a test holds them to
+that. They stand here because building a `torch.optim` optimizer imports torch's compiler, a third
+of the whole start-up time, and because a rule over plain vectors can be shared between processes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+from covey.errors import UserError
+from covey.types import Tree
+
+BAD_GRADIENTS_IN_A_ROW = 10
+Moments = dict[str, Tensor]
+Rule = Callable[[Tensor, Tensor, Moments, int, float, float], None]
+
+
+def flatten(module: nn.Module) -> Tensor:
+    """Move all parameters that learn, and their gradients, into one vector each."""
+    params = [p for p in module.parameters() if p.requires_grad]
+    if not params or any(p.dtype != params[0].dtype for p in params):
+        raise UserError("a network needs at least one parameter, and all of one dtype.")
+    flat = torch.cat([p.detach().reshape(-1) for p in params])
+    flat.grad = torch.zeros_like(flat)
+    offset = 0
+    for p in params:
+        part = slice(offset, offset + p.numel())
+        p.data, p.grad = flat[part].view_as(p), flat.grad[part].view_as(p)
+        offset += p.numel()
+    return flat
+
+
+def adam(w: Tensor, grad: Tensor, moments: Moments, step: int, lr: float, eps: float) -> None:
+    """Kingma and Ba 2015, betas 0.9 and 0.999, as torch.optim.Adam computes it."""
+    mean, square = moments["mean"], moments["square"]
+    mean.lerp_(grad, 1 - 0.9)
+    square.mul_(0.999).addcmul_(grad, grad, value=1 - 0.999)
+    spread = (square.sqrt() / math.sqrt(1 - 0.999**step)).add_(eps)
+    w.addcdiv_(mean, spread, value=-(lr / (1 - 0.9**step)))
+
+
+def rmsprop(w: Tensor, grad: Tensor, moments: Moments, step: int, lr: float, eps: float) -> None:
+    """Tieleman and Hinton 2012, decay 0.99, as torch.optim.RMSprop computes it."""
+    square = moments["square"]
+    square.mul_(0.99).addcmul_(grad, grad, value=1 - 0.99)
+    w.addcdiv_(grad, square.sqrt().add_(eps), value=-lr)
+
+
+def sgd(w: Tensor, grad: Tensor, moments: Moments, step: int, lr: float, eps: float) -> None:
+    """Plain gradient descent."""
+    w.add_(grad, alpha=-lr)
+
+
+RULES: dict[str, tuple[Rule, tuple[str, ...]]] = {
+    "adam": (adam, ("mean", "square")),
+    "rmsprop": (rmsprop, ("square",)),
+    "sgd": (sgd, ()),
+}
+
+
+class Optimizer:
+    """`step(loss)`: backward, clip, update. What that means over processes is `apply`."""
+
+    def __init__(
+        self, flat: Tensor, rule: str = "adam", lr: float = 1e-3, eps: float = 1e-8,
+        max_norm: float = math.inf, anneal_updates: int = 0, apply: str = "self",
+    ) -> None:  # fmt: skip
+        if apply != "self":
+            raise UserError(f"apply='{apply}' is not known; one process applies to itself: 'self'.")
+        if rule not in RULES:
+            raise UserError(f"optimizer '{rule}' is unknown. Known: {', '.join(RULES)}.")
+        self.flat, self.lr, self.eps, self.max_norm = flat, lr, eps, max_norm
+        self.anneal_updates = anneal_updates
+        self._rule, names = RULES[rule]
+        self.moments = {name: torch.zeros_like(flat) for name in names}
+        self.updates = 0
+        self.skipped = 0  # gradients that were not finite
+        self._skipped_in_a_row = 0
+
+    @property
+    def progress(self) -> float:
+        """1 at the start, falling to 0 over `anneal_updates`; always 1 without annealing."""
+        return max(0.0, 1 - self.updates / self.anneal_updates) if self.anneal_updates else 1.0
+
+    def step(self, loss: Tensor) -> float:
+        """Apply the gradient of the loss, clipped; its norm before clipping comes back."""
+        grad = self.flat.grad
+        assert grad is not None
+        grad.zero_()
+        loss.backward()  # type: ignore[no-untyped-call]
+        norm = float(grad.norm())
+        if not math.isfinite(norm):
+            self._skip(float(loss.detach()))
+            return norm
+        self._skipped_in_a_row = 0
+        if norm > self.max_norm:
+            grad.mul_(self.max_norm / (norm + 1e-6))
+        lr = self.lr * self.progress
+        self.updates += 1
+        with torch.no_grad():
+            self._rule(self.flat, grad, self.moments, self.updates, lr, self.eps)
+        return norm
+
+    def _skip(self, loss: float) -> None:
+        self.skipped += 1
+        self._skipped_in_a_row += 1
+        if self._skipped_in_a_row >= BAD_GRADIENTS_IN_A_ROW:
+            raise UserError(
+                f"the gradient was not finite {BAD_GRADIENTS_IN_A_ROW} times in a row (loss {loss:g},"
+                f" after {self.updates} updates). Lower lr, or scale rewards and observations."
+            )
+
+    def state(self) -> Tree:
+        """Moments and counts; the weights are the network's."""
+        return {"moments": self.moments, "updates": self.updates, "skipped": self.skipped}
+
+    def restore(self, state: Tree) -> None:
+        """Take them back."""
+        self.updates, self.skipped = state["updates"], state["skipped"]
+        for name, saved in state["moments"].items():
+            self.moments[name].copy_(torch.tensor(saved))

@@ -1,0 +1,167 @@
+"""One stretch of training in a run folder: what surrounds a recipe's own steps."""
+
+from __future__ import annotations
+
+import hashlib
+import signal
+import threading
+from pathlib import Path
+from types import FrameType, TracebackType
+from typing import Any, NamedTuple
+
+from covey import catalog, steps
+from covey.checkpoint import Checkpoint
+from covey.config import TrainConfig
+from covey.envs import EnvLike, Envs
+from covey.errors import UserError
+from covey.evaluate import Evaluation, Evaluator
+from covey.report import Report
+from covey.run import Run
+from covey.task import Task
+from covey.types import Algorithm, Tree
+from covey.views.progress import Progress
+
+SIGNALS = {signal.SIGINT: "interrupted", signal.SIGTERM: "terminated", signal.SIGUSR1: "requeue"}
+
+
+class Result(NamedTuple):
+    """How a stretch of training ended."""
+
+    folder: Path
+    reason: str  # env_steps, solved, interrupted...
+    env_steps: int
+    updates: int
+    seconds: float
+    evaluation: Evaluation | None  # greedy, at the end
+    weights: str  # digest of the weights
+
+
+class Session:
+    """Evaluates, reports, saves, restores and stops; recipes attach it to their task."""
+
+    def __init__(
+        self, config: TrainConfig, run: Run, progress: Progress, env: EnvLike | None = None,
+        network: Any = None, saved: Checkpoint | None = None,
+    ) -> None:  # fmt: skip
+        self.config, self.run, self.progress, self.network = config, run, progress, network
+        self.env: EnvLike = config.env if env is None else env
+        self.algorithm = catalog.algorithm(config.algo)
+        self.report = Report(run, progress)
+        self._saved = saved
+        self._handlers: dict[int, Any] = {}
+        self.parts: dict[str, Any] = {}
+
+    def attach(self, task: Task, agent: Algorithm, env: Envs, parts: dict[str, Any]) -> None:
+        """Append evaluation, report and checkpoint to the task; go on where a checkpoint stands."""
+        c = self.config
+        self.task, self.agent, self.spec = task, agent, env.spec
+        self.evaluator = Evaluator(
+            agent, self.env, c.eval_episodes, c.seed, c.env_kwargs,
+            stopping=lambda: task.reason in SIGNALS.values(),
+        )  # fmt: skip
+        task.use(steps.evaluate(task, self.evaluator, c.eval_every, c.until))
+        task.use(steps.report(self.report))
+        task.use(steps.checkpoint(task, self.save, c.checkpoint_every))
+        self.parts = {**parts, "task": task, "report": self.report}
+        self._say_start(env)
+        if self._saved is not None:
+            self._restore(self._saved)
+        self.run.event("start", env_steps=task.state()["env_steps"], seed=c.seed)
+
+    def _say_start(self, env: Envs) -> None:
+        c, size = self.config, sum(p.numel() for p in self.agent.module.parameters())
+        self.progress.say(f"run    {self.run.folder}   seed {c.seed}")
+        self.progress.say(
+            f"       {c.algo} on {env.name}: {c.num_envs} environments {env.how}; {size:,} weights, "
+            f"acting in {self.agent.inference}"
+        )
+
+    def save(self) -> Path | None:
+        """A checkpoint of all parts."""
+        tree: Tree = {name: part.state() for name, part in self.parts.items()}
+        import torch
+
+        tree["torch_rng"] = torch.get_rng_state()
+        path = self.run.save(tree, self.spec, self.task.state()["env_steps"])
+        if path is None:
+            self.progress.say("warning: a checkpoint could not be written; training goes on.")
+        return path
+
+    def _restore(self, saved: Checkpoint) -> None:
+        import torch
+
+        if saved.manifest["spec"] != self.spec.signature():
+            raise UserError(
+                f"{saved.path} was saved with other spaces than {self.config.env} has now. "
+                "Resume it with the environment that it was trained on."
+            )
+        exact = all(
+            [part.restore(saved.tree[name]) is not False for name, part in self.parts.items()]
+        )
+        torch.set_rng_state(torch.tensor(saved.tree["torch_rng"]))
+        at = saved.manifest["step"]
+        for bad in saved.skipped:
+            self.progress.say(f"warning: {bad}")
+        self.run.event("resume", env_steps=at, exact=exact, skipped=[str(s) for s in saved.skipped])
+        how = "bit for bit" if exact else (
+            "but not bit for bit: the environments (or the replay) could not be brought back "
+            "exactly, so they begin anew"
+        )  # fmt: skip
+        self.progress.say(f"       resumed at env step {at:,}, {how}")
+
+    def finish(self) -> Result:
+        """The last evaluation and checkpoint, the curve and the trace."""
+        kept = self.task.state()
+        reason = self.task.reason or "stopped"
+        evaluation = None
+        path = self.save()
+        if reason not in SIGNALS.values():
+            evaluation = self.evaluator.evaluate(kept["env_steps"] + 2)
+            self.report.write(kept["env_steps"], kept["updates"], {}, evaluation)
+        self.run.trace(self.task)
+        self.run.plot()
+        result = Result(
+            self.run.folder, reason, kept["env_steps"], kept["updates"], self.report.seconds,
+            evaluation, digest(self.agent),
+        )  # fmt: skip
+        self.run.event(
+            "stop", reason=reason, env_steps=result.env_steps, weights=result.weights,
+            checkpoint=path.name if path else None, timings=self.task.timings(),
+        )  # fmt: skip
+        self.progress.close()
+        return result
+
+    def __enter__(self) -> Session:
+        if threading.current_thread() is threading.main_thread():
+            for number in SIGNALS:
+                self._handlers[number] = signal.signal(number, self._on_signal)
+        return self
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        """The first asks the task to stop; a second Ctrl-C does not wait."""
+        if not hasattr(self, "task") or (self.task.reason and number == signal.SIGINT):
+            raise KeyboardInterrupt
+        self.task.stop(SIGNALS[signal.Signals(number)])
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:  # fmt: skip
+        for number, handler in self._handlers.items():
+            signal.signal(number, handler)
+        if hasattr(self, "evaluator"):
+            self.evaluator.close()
+        self.progress.close()
+        if error is not None:
+            self.run.event("failed", error=f"{type(error).__name__}: {error}")
+            self.run.discard()
+        else:
+            self.run.close()
+
+
+def digest(agent: Algorithm) -> str:
+    """Sixteen hex digits that say whether two agents have the same weights."""
+    found = hashlib.sha256()
+    for _, value in sorted(agent.module.state_dict().items()):
+        found.update(value.detach().cpu().numpy().tobytes())
+    return found.hexdigest()[:16]

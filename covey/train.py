@@ -1,0 +1,197 @@
+"""Train, resume, evaluate and load from Python; the command line calls these."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from covey import catalog, checkpoint
+from covey.check import check, fits
+from covey.config import TrainConfig, override, read_toml
+from covey.envs import EnvLike, env_name, make_env
+from covey.errors import UserError
+from covey.run import Run, find
+from covey.types import Array
+
+SIGNALLED = ("interrupted", "terminated", "requeue")
+
+
+def configured(
+    algo: str | None, env: EnvLike | None, recipe: str | None = None, engine: str | None = None,
+    settings: Mapping[str, Any] | None = None, file: Mapping[str, Any] | None = None,
+) -> TrainConfig:  # fmt: skip
+    """The configuration, with the environment tried and found to fit."""
+    name = env if isinstance(env, str) or env is None else env_name(env)
+    config = catalog.configure(algo, name, recipe, engine, settings, file)
+    envs = check(config.env if env is None else env, config.env_kwargs)
+    envs.close()
+    others = {n: catalog.algorithm(n) for n in catalog.ALGORITHMS}
+    wrong = fits(catalog.algorithm(config.algo), config.algo, envs, others)
+    if wrong is not None:
+        raise UserError(wrong)
+    return config
+
+
+def train(
+    algo: str, env: EnvLike, *, recipe: str = "serial", engine: str = "inline",
+    network: Any = None, config: str | Path | None = None, out: str | Path | None = None,
+    quiet: bool = False, **settings: Any,
+) -> Any:  # fmt: skip
+    """Train an algorithm on an environment (an id, or a function that makes one).
+
+    Settings are any keys of the configuration: `covey.train("dqn", "CartPole-v1", lr=1e-3)`.
+    """
+    file = read_toml(Path(config)) if config is not None else None
+    whole = configured(algo, env, recipe, engine, settings, file)
+    factory = None if isinstance(env, str) else env
+    return raised(start(whole, out, quiet, env=factory, network=network))
+
+
+def raised(result: Any) -> Any:
+    """The result; Ctrl-C goes on as what it is, now that the run is saved."""
+    if result.reason == "interrupted":
+        raise KeyboardInterrupt
+    return result
+
+
+def start(
+    config: TrainConfig, out: str | Path | None = None, quiet: bool = False,
+    env: EnvLike | None = None, network: Any = None,
+) -> Any:  # fmt: skip
+    """Train by a checked configuration, in a new folder."""
+    run = Run.create(config, None if out is None else Path(out))
+    return _stretch(run, quiet, env, network, None)
+
+
+def resume(
+    run: str | Path | None = None, *, steps: int | None = None, until: float | None = None,
+    env: EnvLike | None = None, network: Any = None, quiet: bool = False,
+) -> Any:  # fmt: skip
+    """Go on with a run from its newest good checkpoint; raises KeyboardInterrupt on Ctrl-C."""
+    return raised(go_on(find(None if run is None else str(run)), steps, until, env, network, quiet))
+
+
+def go_on(
+    folder: Path, steps: int | None, until: float | None, env: EnvLike | None = None,
+    network: Any = None, quiet: bool = False,
+) -> Any:  # fmt: skip
+    """Resume, and say how it ended."""
+    config = saved_config(folder)
+    wanted = {"steps": steps, "until": until}
+    config = override(config, {k: v for k, v in wanted.items() if v is not None})
+    saved = matching_checkpoint(folder, config)
+    if saved.manifest["step"] >= config.steps:
+        raise UserError(
+            f"{folder} is at env step {saved.manifest['step']} of {config.steps} already. "
+            f"Go further with: covey resume {folder} --steps {2 * config.steps}"
+        )
+    check(config.env if env is None else env, config.env_kwargs).close()
+    return _stretch(Run(folder, config, saved.manifest["step"]), quiet, env, network, saved)
+
+
+def saved_config(folder: Path) -> TrainConfig:
+    """The configuration that a run was started with."""
+    return catalog.configure(None, None, file=read_toml(folder / "config.toml"))
+
+
+def matching_checkpoint(folder: Path, config: TrainConfig) -> checkpoint.Checkpoint:
+    """The newest good checkpoint, if it is of the same algorithm and environment."""
+    saved = checkpoint.newest_good(folder / "checkpoints")
+    for key in ("env", "algo"):
+        of, now = saved.manifest[key], getattr(config, key)
+        if of != now:
+            raise UserError(
+                f"{saved.path} is of {key} '{of}', but {folder / 'config.toml'} says '{now}'. "
+                "Set it back, or train a new run."
+            )
+    return saved
+
+
+def _stretch(run: Run, quiet: bool, env: EnvLike | None, network: Any, saved: Any) -> Any:
+    import torch
+
+    from covey.session import Session
+    from covey.team import run as run_team
+    from covey.views.progress import Progress
+
+    config = run.config
+    recipe = catalog.recipe(config.recipe)
+    torch.set_num_threads(config.threads or _threads(env, config))
+    progress = Progress(config.steps, quiet=quiet)
+    with Session(config, run, progress, env, network, saved) as session:
+        run_team(lambda team: recipe(team, session), seed=config.seed)
+        return session.finish()
+
+
+def _threads(env: EnvLike | None, config: TrainConfig) -> int:
+    """Small networks are fastest on one thread; convolutions use what there is."""
+    probe = make_env(env or config.env, 1, env_kwargs=config.env_kwargs)
+    probe.close()
+    images = any(leaf.is_image for leaf in probe.spec.leaves.values())
+    return len(os.sched_getaffinity(0)) if images else 1
+
+
+class Policy:
+    """A trained agent: call it with one observation and it says what to do."""
+
+    def __init__(self, folder: Path, agent: Any, env: Any, config: TrainConfig, step: int) -> None:
+        self.folder, self.agent, self.config, self.env_steps = folder, agent, config, step
+        self._env = env
+
+    def __call__(self, obs: Any, greedy: bool = True) -> Any:
+        """An action as the environment takes it."""
+        row = self._env.empty(1)
+        from covey.spaces import write_obs
+
+        stepper = self._env.stepper
+        write_obs(stepper.one_obs_space, obs, row[0, ...])
+        action_B: Array = stepper.to_env(self.agent.act(row, self.env_steps, greedy)[0])
+        return action_B[0]
+
+
+def load(run: str | Path | None = None, *, env: EnvLike | None = None, network: Any = None) -> Policy:
+    """The newest good weights of a run, ready to act."""
+    from covey.team import Team
+
+    folder = find(None if run is None else str(run))
+    config = saved_config(folder)
+    saved = matching_checkpoint(folder, config)
+    envs = make_env(env or config.env, 1, env_kwargs=config.env_kwargs)
+    if saved.manifest["spec"] != envs.spec.signature():
+        raise UserError(f"{saved.path} was saved with other spaces than {envs.name} has now.")
+    team = Team(config.seed)
+    agent = team.agent(catalog.algorithm(config.algo), envs, config.algorithm, network, config.device)
+    agent.restore(saved.tree["agent"])
+    return Policy(folder, agent, envs, config, saved.manifest["step"])
+
+
+def evaluate(
+    run: str | Path | None = None, *, episodes: int = 20, seed: int | None = None,
+    env: EnvLike | None = None, network: Any = None,
+) -> dict[str, Any]:  # fmt: skip
+    """Greedy episodes of a run's newest good weights."""
+    from covey.evaluate import Evaluator
+
+    policy = load(run, env=env, network=network)
+    c = policy.config
+    evaluator = Evaluator(
+        policy.agent, env or c.env, episodes, c.seed if seed is None else seed, c.env_kwargs
+    )
+    found = evaluator.evaluate(number=2**31 if seed is None else seed)
+    evaluator.close()
+    return {
+        "run": str(policy.folder),
+        "algo": c.algo,
+        "env": c.env,
+        "env_steps": policy.env_steps,
+        "episodes": len(found.returns),
+        "return_mean": found.return_mean,
+        "return_std": found.return_std,
+        "return_min": float(np.min(found.returns)),
+        "return_max": float(np.max(found.returns)),
+        "length_mean": float(np.mean(found.lengths)),
+    }

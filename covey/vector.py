@@ -1,0 +1,270 @@
+"""Many environments behind one `step`, one after the other or as a gymnasium vector environment.
+
+Both write observations straight into the row they are given, name what is wrong with them, and can
+be brought back exactly where the environment allows it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import gymnasium as gym
+import numpy as np
+from gymnasium.vector import AutoresetMode, VectorEnv
+
+from covey.errors import UserError
+from covey.spaces import ActionMap, spec_of, write_obs
+from covey.types import Array, Spec, Tree
+
+LONGEST_REPLAY = 100_000  # steps of one episode that are kept so that it can be played again
+
+
+class EnvError(UserError):
+    """The environment broke its contract: environment index, step and field are named."""
+
+
+class Raw(NamedTuple):
+    """One step of B environments as they said it."""
+
+    reward_B: Array
+    terminated_B: Array
+    truncated_B: Array
+    valid_B: Array
+    finals: list[tuple[int, Array]]  # (environment, last observation) that a reset has replaced
+
+
+class SyncEnvs:
+    """B single environments in one process, stepped in order; a finished one is reset at once."""
+
+    how = "one after the other"
+
+    def __init__(self, name: str, make: Callable[[], gym.Env[Any, Any]], num_envs: int) -> None:
+        self.name = name
+        self.envs = [make() for _ in range(num_envs)]
+        self.obs_space = self.one_obs_space = self.envs[0].observation_space
+        self.spec = spec_of(name, self.obs_space, self.envs[0].action_space)
+        self.to_env = ActionMap(self.envs[0].action_space)
+        self.steps = 0
+        self._all_valid = np.ones(num_envs, bool)
+        self._origin: list[Tree] = [{} for _ in self.envs]  # what the running episode began from
+        self._actions: list[list[Any]] = [[] for _ in self.envs]
+
+    def reset(self, seeds: list[int], out_B: Array) -> None:
+        """Begin an episode everywhere."""
+        for b, seed in enumerate(seeds):
+            self._begin(b, out_B, {"seed": seed})
+
+    def step(self, action_B: Array, out_B: Array) -> Raw:
+        """Step all; `out_B` holds what to act on next."""
+        num = len(self.envs)
+        reward_B, finals = np.zeros(num, np.float64), []
+        terminated_B, truncated_B = np.zeros(num, bool), np.zeros(num, bool)
+        self.steps += 1
+        for b, action in enumerate(self.to_env(action_B)):
+            self._actions[b].append(action)
+            obs, reward_B[b], terminated, truncated = self._step_one(b, action)
+            terminated_B[b], truncated_B[b] = terminated, truncated
+            self._write(b, obs, out_B)
+            if terminated or truncated:
+                finals.append((b, out_B[b, ...].copy()))
+                self._begin(b, out_B, _random_state(self.envs[b]))
+        return Raw(reward_B, terminated_B, truncated_B, self._all_valid, finals)
+
+    def _step_one(self, b: int, action: Any) -> tuple[Any, float, bool, bool]:
+        result: Any = self.envs[b].step(action)
+        if not isinstance(result, tuple) or len(result) != 5:
+            got = len(result) if isinstance(result, tuple) else type(result).__name__
+            raise self._broken(
+                b, f"step returned {got} values; gymnasium wants 5: obs, reward, terminated, "
+                "truncated, info (the old 4-tuple merges the two ends)"
+            )  # fmt: skip
+        obs, reward, terminated, truncated, _ = result
+        try:
+            return obs, float(reward), bool(terminated), bool(truncated)
+        except (TypeError, ValueError):
+            raise self._broken(b, f"field reward is {reward!r}, not a number") from None
+
+    def _begin(self, b: int, out_B: Array, origin: Tree) -> None:
+        result: Any = self.envs[b].reset(seed=origin.get("seed"))
+        if not isinstance(result, tuple) or len(result) != 2:
+            raise self._broken(b, "reset must return (obs, info)")
+        self._origin[b], self._actions[b] = origin, []
+        self._write(b, result[0], out_B)
+
+    def _write(self, b: int, obs: Any, out_B: Array) -> None:
+        try:
+            write_obs(self.obs_space, obs, out_B[b, ...])
+        except UserError as error:
+            raise self._broken(b, str(error)) from None
+
+    def _broken(self, b: int, what: str) -> EnvError:
+        return EnvError(f"{self.name}, environment {b}, step {self.steps}: {what}.")
+
+    def state(self) -> Tree:
+        """Where each running episode began and its actions: enough to play it again."""
+        return {
+            str(b): {
+                "origin": self._origin[b],
+                "now": _random_state(env),
+                "actions": np.array(self._actions[b][:LONGEST_REPLAY]),
+                "num_actions": len(self._actions[b]),
+            }
+            for b, env in enumerate(self.envs)
+        }
+
+    def restore(self, state: Tree, obs_B: Array) -> bool:
+        """Play the running episodes again; False if they did not come out the same."""
+        exact, again_B = len(state) == len(self.envs), obs_B.copy()
+        for b, env in enumerate(self.envs[: len(state)]):
+            saved = state[str(b)]
+            if "rng" in saved["origin"]:
+                env.unwrapped.np_random.bit_generator.state = saved["origin"]["rng"]
+            self._begin(b, again_B, saved["origin"])
+            for action in saved["actions"]:
+                result = env.step(action)
+                self._actions[b].append(action)
+                self._write(b, result[0], again_B)
+            exact &= again_B[b].tobytes() == obs_B[b].tobytes()
+            exact &= len(saved["actions"]) == saved["num_actions"]
+            exact &= str(_random_state(env)) == str(saved["now"])
+        return exact
+
+    def close(self) -> None:
+        """Close every environment."""
+        for env in self.envs:
+            env.close()
+
+
+def _random_state(env: gym.Env[Any, Any]) -> Tree:
+    return {"rng": env.unwrapped.np_random.bit_generator.state}
+
+
+class VectorEnvs:
+    """A gymnasium vector environment, in either autoreset mode."""
+
+    def __init__(self, name: str, make: Callable[[int], VectorEnv], num_envs: int) -> None:  # type: ignore[type-arg]
+        self.name, self.make, self.env = name, make, make(num_envs)
+        mode = self.env.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP)
+        if AutoresetMode(mode) == AutoresetMode.DISABLED:
+            raise UserError(f"{name} must reset itself; its autoreset mode is disabled.")
+        self.how = "as one vector environment"
+        self.next_step = AutoresetMode(mode) == AutoresetMode.NEXT_STEP
+        self.obs_space = self.env.observation_space
+        self.one_obs_space = self.env.single_observation_space
+        self.spec = spec_of(name, self.env.single_observation_space, self.env.single_action_space)
+        self.to_env = ActionMap(self.env.single_action_space)
+        self.steps = 0
+        self._over_B = np.zeros(num_envs, bool)
+
+    def reset(self, seeds: list[int], out_B: Array) -> None:
+        """Begin an episode everywhere."""
+        obs_B, _ = self.env.reset(seed=seeds[0])
+        self._write(obs_B, out_B)
+        self._over_B = np.zeros(len(out_B), bool)
+
+    def step(self, action_B: Array, out_B: Array) -> Raw:
+        """Step all; `out_B` holds what to act on next."""
+        self.steps += 1
+        result: Any = self.env.step(self.to_env(action_B))
+        if not isinstance(result, tuple) or len(result) != 5:
+            raise self._broken("step must return obs, reward, terminated, truncated, info")
+        obs_B, reward_B, terminated_B, truncated_B, info = result
+        self._write(obs_B, out_B)
+        over_B = np.logical_or(terminated_B, truncated_B)
+        if np.shape(reward_B) != over_B.shape or over_B.shape != out_B.shape[:1]:
+            raise self._broken(f"field reward has shape {np.shape(reward_B)}, not {out_B.shape[:1]}")
+        if self.next_step:  # the step after the last only resets: its action went nowhere
+            valid_B, self._over_B = ~self._over_B, over_B
+            return Raw(reward_B, terminated_B, truncated_B, valid_B, [])
+        finals = [(int(b), self._final(info, b, out_B)) for b in np.flatnonzero(over_B)]
+        return Raw(reward_B, terminated_B, truncated_B, np.ones_like(over_B), finals)
+
+    def _final(self, info: dict[str, Any], b: int, out_B: Array) -> Array:
+        row = np.empty_like(out_B[b, ...])
+        final = info["final_obs"]
+        obs = {k: v[b] for k, v in final.items()} if isinstance(final, dict) else final[b]
+        write_obs(self.env.single_observation_space, obs, row, "final_obs")
+        return row
+
+    def _write(self, obs_B: Any, out_B: Array) -> None:
+        try:
+            write_obs(self.obs_space, obs_B, out_B)
+        except UserError as error:
+            raise self._broken(str(error)) from None
+
+    def _broken(self, what: str) -> EnvError:
+        return EnvError(f"{self.name}, all environments, step {self.steps}: {what}.")
+
+    def state(self) -> Tree:
+        """The environment's own plain attributes and random state, if these are all it has."""
+        inner = self.env.unwrapped
+        return {"over": self._over_B.copy(), "exact": self._exact(), "inner": _attributes(inner)}
+
+    def restore(self, state: Tree, obs_B: Array) -> bool:
+        """Set them back; False where that is not enough."""
+        inner, saved = self.env.unwrapped, state["inner"]
+        if not state["exact"] or len(state["over"]) != len(self._over_B):
+            return False
+        _set_attributes(inner, saved)
+        self._over_B = state["over"].astype(bool)
+        return True
+
+    def _exact(self) -> bool:
+        """Whether attributes are enough: tried on another copy, from the middle of its episodes."""
+        if not hasattr(self, "_is_exact"):
+            self._is_exact = _attributes_suffice(self.make(len(self._over_B)), self.spec)
+        return self._is_exact
+
+    def close(self) -> None:
+        """Close the environment."""
+        self.env.close()
+
+
+PLAIN = (bool, int, float, str, type(None))
+
+
+def _attributes(thing: Any) -> Tree:
+    found: Tree = {}
+    for name, value in vars(thing).items():
+        if isinstance(value, np.random.Generator):
+            found[name] = {"rng": value.bit_generator.state}
+        elif isinstance(value, PLAIN):
+            found[name] = value
+        elif isinstance(value, np.ndarray) and value.dtype != object:
+            found[name] = value.copy()
+    return found
+
+
+def _set_attributes(thing: Any, saved: Tree) -> None:
+    for name, value in saved.items():
+        if isinstance(value, dict) and "rng" in value:
+            getattr(thing, name).bit_generator.state = value["rng"]
+        else:
+            setattr(thing, name, value.copy() if isinstance(value, np.ndarray) else value)
+
+
+def _attributes_suffice(env: VectorEnv, spec: Spec, steps: int = 64) -> bool:  # type: ignore[type-arg]
+    rng, to_env = np.random.default_rng(0), ActionMap(env.single_action_space)
+    actions = [to_env(random_actions(spec, env.num_envs, rng)) for _ in range(2 * steps)]
+    env.reset(seed=0)
+    for action_B in actions[:steps]:
+        env.step(action_B)
+    middle = _attributes(env.unwrapped)
+    first = [env.step(action_B)[:4] for action_B in actions[steps:]]
+    _set_attributes(env.unwrapped, middle)
+    second = [env.step(action_B)[:4] for action_B in actions[steps:]]
+    env.close()
+    return str(first) == str(second) and all(
+        np.array_equal(x, y)
+        for one, two in zip(first, second, strict=True)
+        for x, y in zip(one, two, strict=True)
+        if isinstance(x, np.ndarray)
+    )
+
+
+def random_actions(spec: Spec, num: int, rng: np.random.Generator) -> Array:
+    """Uniform actions, as networks say them."""
+    if spec.discrete:
+        return rng.integers(spec.num_actions, size=num)
+    return rng.uniform(-1, 1, (num, spec.action_dim)).astype(np.float32)
