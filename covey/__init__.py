@@ -47,7 +47,7 @@ _HOMES = {
     "resume": "covey.train",
     "train": "covey.train",
 }
-__all__ = [*sorted(_HOMES), "steps"]  # noqa: PLE0604
+__all__ = [*sorted(_HOMES), "steps"]
 
 
 def __getattr__(name: str) -> Any:

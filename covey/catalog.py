@@ -61,7 +61,9 @@ def preset(env: str) -> dict[str, Any]:
 def presets() -> dict[str, list[str]]:
     """For each environment with a preset, the algorithms it is for."""
     folder = files("covey") / "presets"
-    names = sorted(f.name.removesuffix(".toml") for f in folder.iterdir() if f.name.endswith(".toml"))
+    names = sorted(
+        f.name.removesuffix(".toml") for f in folder.iterdir() if f.name.endswith(".toml")
+    )
     return {name: sorted(preset(name)) for name in names if name != "defaults"}
 
 

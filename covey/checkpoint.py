@@ -134,7 +134,9 @@ def _read_json(path: Path, name: str) -> dict[str, Any]:
 def _split(value: Any, name: str, arrays: dict[str, Array]) -> Any:
     """The tree as JSON; arrays and tensors go into `arrays` under their dotted names."""
     if isinstance(value, Mapping):
-        return {str(k): _split(v, f"{name}.{k}" if name else str(k), arrays) for k, v in value.items()}
+        return {
+            str(k): _split(v, f"{name}.{k}" if name else str(k), arrays) for k, v in value.items()
+        }
     if isinstance(value, list | tuple):
         return [_split(v, f"{name}.{i}", arrays) for i, v in enumerate(value)]
     if hasattr(value, "detach"):
@@ -163,7 +165,9 @@ def _join(value: Any, arrays: Mapping[str, Array]) -> Any:
         return {k: _join(v, arrays) for k, v in value.items()}
     array = arrays[value["$array"]]
     if "fields" in value:
-        array = array.view(np.dtype([(n, kind, tuple(shape)) for n, kind, shape in value["fields"]]))
+        array = array.view(
+            np.dtype([(n, kind, tuple(shape)) for n, kind, shape in value["fields"]])
+        )
     return array.reshape(value["shape"])
 
 

@@ -12,9 +12,10 @@ from typing import Any, NoReturn
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # acting multiplies small matrices
 
-from covey.errors import UserError, nearest  # noqa: E402
+from covey.errors import UserError, nearest
 
 EXIT_USAGE = 2
+RUN_HELP = "folder, end of its name (3, ppo-serial-3), or nothing: the newest"
 EXIT_CODES = {"interrupted": 130, "terminated": 143, "requeue": 75}
 
 
@@ -60,7 +61,9 @@ def parser() -> Parser:
     evaluate.add_argument("--json", action="store_true", help="print JSON")
 
     plot = command("plot", _plot, "draw the curve of a run, or of several in one picture")
-    plot.add_argument("runs", nargs="*", metavar="RUN", help="folder, end of its name, or nothing: newest")
+    plot.add_argument(
+        "runs", nargs="*", metavar="RUN", help="folder, end of its name, or nothing: newest"
+    )
     plot.add_argument("--out", type=Path, metavar="FILE", help="where to write the PNG")
 
     show = command("show-config", _show_config, "print every value a run would use, as TOML")
@@ -99,8 +102,7 @@ def _add_choices(sub: Parser) -> None:
 
 
 def _add_run(sub: Parser) -> None:
-    sub.add_argument("run_name", nargs="?", metavar="RUN",
-                     help="folder, end of its name (3, ppo-serial-3), or nothing: the newest")  # fmt: skip
+    sub.add_argument("run_name", nargs="?", metavar="RUN", help=RUN_HELP)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -146,7 +148,7 @@ def _run(words: list[str]) -> int:
 
 def _options(top: Parser, command: str | None) -> list[str]:
     commands = top._subparsers._group_actions[0].choices  # type: ignore[union-attr]
-    sub = commands[command] if command in commands else top  # type: ignore[operator,index]
+    sub = commands.get(command, top)  # type: ignore[union-attr]
     return [word for action in sub._actions for word in action.option_strings]
 
 
@@ -285,7 +287,7 @@ def _check_env(args: argparse.Namespace) -> int:
         f"  observations   {found.observations}\n"
         f"  actions        {found.actions}\n"
         f"  stepped        {found.how}; {found.episodes} episodes in 200 random steps\n"
-        f"  deterministic  {'yes' if found.deterministic else 'no: the same seed gives other episodes'}\n"
+        f"  deterministic  {'yes' if found.deterministic else 'no: a seed does not repeat'}\n"
         f"  exact resume   "
         f"{'yes' if found.restorable else 'no: a resumed run begins new episodes'}"
     )

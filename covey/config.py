@@ -53,11 +53,11 @@ class TrainConfig:
     unroll: int = option(32, "env steps of each environment in one round", least=1)
     scale_reward: bool = option(False, "divide rewards by the running deviation of the return")
     env_kwargs: dict[str, Any] = option({}, "passed to the environment's constructor")
-    eval_every: int = option(10_000, "env steps between greedy evaluations; 0 = at the end", least=0)
+    eval_every: int = option(10_000, "env steps between evaluations; 0 = at the end", least=0)
     eval_episodes: int = option(20, "episodes of one evaluation", least=1)
-    checkpoint_every: int = option(25_000, "env steps between checkpoints; 0 = at the end", least=0)
+    checkpoint_every: int = option(25_000, "env steps between saves; 0 = at the end", least=0)
     keep: int = option(3, "checkpoints kept, newest first", least=1)
-    threads: int = option(0, "torch threads; 0 = one for small networks, all cores for images", least=0)
+    threads: int = option(0, "of torch; 0 = 1, or all cores for images", least=0)
     device: str = option("cpu", "torch device of the learner")
     replay: ReplayConfig | None = None
     algorithm: Any = None

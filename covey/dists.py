@@ -1,4 +1,4 @@
-"""Policies as distributions: sampled in numpy where one acts, differentiated in torch where one learns.
+"""Policies as distributions: sampled in numpy to act, differentiated in torch to learn.
 
 Both read `params_NP`, the numbers a network says: logits, or means beside log standard deviations.
 """

@@ -12,7 +12,11 @@ from pathlib import Path
 from typing import Any
 
 NEEDED = ("torch", "numpy", "gymnasium", "safetensors", "tensorboardX")
-EXTRAS = {"atari": ("ale_py", "ale-py"), "box2d": ("Box2D", "box2d"), "mujoco": ("mujoco", "mujoco")}
+EXTRAS = {
+    "atari": ("ale_py", "ale-py"),
+    "box2d": ("Box2D", "box2d"),
+    "mujoco": ("mujoco", "mujoco"),
+}
 
 
 def examine() -> dict[str, Any]:

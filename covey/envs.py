@@ -1,4 +1,4 @@
-"""Environments as the rest sees them: `terminated` and `truncated` become discount and last here."""
+"""Environments as the rest sees them: terminated and truncated become discount and last here."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 from gymnasium.vector import VectorEnv
 
 from covey.errors import UserError, nearest
-from covey.types import Array, Spec, Tree
+from covey.types import Array, Tree
 from covey.vector import EnvError, SyncEnvs, VectorEnvs
 
 EnvLike = str | Callable[[], Any]
@@ -154,8 +154,8 @@ class RewardScale:
         self.mean += delta * batch / total
         self.count = total
         self.return_B[last_B] = 0
-        scaled = reward_B / np.sqrt(self.m2 / self.count + 1e-8)
-        return np.clip(scaled, -self.limit, self.limit)
+        scaled: Array = reward_B / np.sqrt(self.m2 / self.count + 1e-8)
+        return scaled.clip(-self.limit, self.limit)
 
     def state(self) -> Tree:
         """Moments and running returns."""
@@ -183,11 +183,14 @@ def _stepper(env: EnvLike, num_envs: int, kwargs: dict[str, Any]) -> SyncEnvs | 
         return _from_factory(env_name(env), lambda: env(**kwargs), num_envs)
     spec = registered(env)
     if spec.vector_entry_point is not None and not spec.additional_wrappers:
-        def make(num: int) -> VectorEnv:  # type: ignore[type-arg]
+
+        def make(num: int) -> VectorEnv:
             return gym.make_vec(env, num, vectorization_mode="vector_entry_point", **kwargs)
+
         return _constructed(env, lambda: VectorEnvs(env, make, num_envs))
     return _constructed(
-        env, lambda: SyncEnvs(env, lambda: gym.make(spec, disable_env_checker=True, **kwargs), num_envs)
+        env,
+        lambda: SyncEnvs(env, lambda: gym.make(spec, disable_env_checker=True, **kwargs), num_envs),
     )
 
 

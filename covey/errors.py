@@ -7,7 +7,7 @@ from difflib import get_close_matches
 
 
 class UserError(ValueError):
-    """A mistake that the user can mend: the command line prints it without a traceback, status 2."""
+    """A mistake that the user can mend: printed without a traceback, status 2."""
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

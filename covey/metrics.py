@@ -59,7 +59,9 @@ class MetricsFile:
 
     def write(self, row: dict[str, Any]) -> None:
         """Append a line; numbers that are not finite become null."""
-        plain = {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in row.items()}
+        plain = {
+            k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in row.items()
+        }
         self._file.write(json.dumps(plain) + "\n")
         self._file.flush()
 

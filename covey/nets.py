@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+import itertools
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.autograd.function import FunctionCtx
 
 from covey.errors import UserError
 from covey.types import Array, Leaf, Spec, Tensors
@@ -146,18 +147,21 @@ def nature_cnn(leaf: Leaf) -> nn.Sequential:
 
 
 class FastTanh(torch.autograd.Function):
-    """tanh in numpy: on CPUs torch's own takes ten times as long, the dearest part of a small net."""
+    """tanh by numpy: torch's own takes ten times as long, the dearest part of a small network."""
 
     @staticmethod
-    def forward(ctx: FunctionCtx, x: Tensor) -> Tensor:
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        """y = tanh(x)."""
         y = torch.from_numpy(np.tanh(x.detach().numpy()))
         ctx.save_for_backward(y)
         return y
 
     @staticmethod
-    def backward(ctx: FunctionCtx, grad: Tensor) -> Tensor:
+    def backward(ctx: Any, grad: Tensor) -> Tensor:
+        """dx = dy (1 - y^2)."""
         (y,) = ctx.saved_tensors
-        return torch.ops.aten.tanh_backward(grad, y)
+        dx: Tensor = torch.ops.aten.tanh_backward(grad, y)
+        return dx
 
 
 class Tanh(nn.Module):
@@ -165,7 +169,7 @@ class Tanh(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """tanh(x)."""
-        out: Tensor = torch.tanh(x) if x.is_cuda else FastTanh.apply(x)
+        out: Tensor = torch.tanh(x) if x.is_cuda else FastTanh.apply(x)  # type: ignore[no-untyped-call]
         return out
 
 
@@ -175,7 +179,7 @@ ACTIVATIONS: dict[str, type[nn.Module]] = {"relu": nn.ReLU, "tanh": Tanh}
 def mlp(sizes: Sequence[int], activation: str) -> nn.Sequential:
     """Linear layers, each followed by the activation."""
     layers: list[nn.Module] = []
-    for before, after in zip(sizes, sizes[1:], strict=False):
+    for before, after in itertools.pairwise(sizes):
         layers += [nn.Linear(before, after), ACTIVATIONS[activation]()]
     return nn.Sequential(*layers)
 
@@ -197,7 +201,8 @@ class QNet(nn.Module):
         q_NA: Tensor = self.advantage(h_NF)
         if self.value is None:
             return q_NA
-        return self.value(h_NF) + q_NA - q_NA.mean(dim=1, keepdim=True)
+        value_N1: Tensor = self.value(h_NF)
+        return value_N1 + q_NA - q_NA.mean(dim=1, keepdim=True)
 
 
 class ActorCritic(nn.Module):
@@ -251,6 +256,25 @@ def frozen() -> AbstractContextManager[None]:
 def load_weights(module: nn.Module, saved: dict[str, Array]) -> None:
     """Arrays into parameters and buffers, by name, in place."""
     module.load_state_dict({name: torch.tensor(value) for name, value in saved.items()})
+
+
+def show(module: nn.Module, obs: Obs) -> None:
+    """Let a network's normalisers see what was learnt from."""
+    if isinstance(module, QNet | ActorCritic):
+        module.encoder.update(obs)
+
+
+def chosen(
+    network: nn.Module | None, default: Callable[[], nn.Module], spec: Spec, width: int,
+    *, with_value: bool, normalize: bool,
+) -> nn.Module:  # fmt: skip
+    """The user's own network, if it fits, or ours."""
+    if network is None:
+        return default()
+    if normalize:
+        raise UserError("normalize belongs to covey's own network; set normalize=false.")
+    check_user_network(network, spec, width, with_value)
+    return network
 
 
 def check_user_network(network: nn.Module, spec: Spec, width: int, with_value: bool) -> None:

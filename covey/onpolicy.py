@@ -1,4 +1,4 @@
-"""What algorithms that learn from their newest steps share: an actor that samples, and advantages."""
+"""What on-policy algorithms share: an actor that samples, and advantages."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from torch import nn
 
 from covey import infer, nets
 from covey.dists import policy_of
-from covey.errors import UserError
 from covey.optim import flatten
 from covey.returns import gae
 from covey.types import Array, Spec, Unroll
@@ -21,11 +20,11 @@ class Actor:
         hidden: tuple[int, ...], activation: str, normalize: bool, log_std: float,
     ) -> None:  # fmt: skip
         self.rng, self.policy = rng, policy_of(spec)
-        if network is not None:
-            nets.check_user_network(network, spec, self.policy.width, with_value=True)
-            if normalize:
-                raise UserError("normalize belongs to covey's own network; set normalize=false.")
-        own = network or nets.ActorCritic(spec, hidden, activation, normalize, log_std)
+        own = nets.chosen(
+            network,
+            lambda: nets.ActorCritic(spec, hidden, activation, normalize, log_std),
+            spec, self.policy.width, with_value=True, normalize=normalize,
+        )  # fmt: skip
         self.module = own.to(device)
         self.flat = flatten(self.module)
         self.forward, self.inference = infer.policy_forward(self.module, spec)

@@ -15,7 +15,7 @@ from covey.types import Array
 
 
 class NStep(NamedTuple):
-    """For each of the first T - n + 1 steps, its n-step target R + discount * V(obs[t + length])."""
+    """The n-step target R + discount * V(obs[t + length]) of each of the first T - n + 1 steps."""
 
     return_TB: Array
     discount_TB: Array

@@ -121,7 +121,9 @@ def _own_folder(out: Path) -> Path:
         out.mkdir(parents=True, exist_ok=True)
         holder = _holder(out)
         if holder is not None:
-            raise UserError(f"{out} is in use by another run (process {holder}). Choose another --out.")
+            raise UserError(
+                f"{out} is in use by another run (process {holder}). Choose another --out."
+            )
         if any(out.iterdir()):
             raise UserError(
                 f"{out} is not empty. Choose another --out, or go on with: covey resume {out}"
@@ -135,7 +137,9 @@ def _own_folder(out: Path) -> Path:
 
 
 def _unwritable(folder: Path, error: OSError) -> UserError:
-    return UserError(f"cannot write to {folder}: {error.strerror}. Choose another folder with --out.")
+    return UserError(
+        f"cannot write to {folder}: {error.strerror}. Choose another folder with --out."
+    )
 
 
 def _holder(folder: Path) -> int | None:
@@ -175,7 +179,9 @@ def find(name: str | None, root: Path = Path("runs")) -> Path:
     if name is None or name == "latest":
         saved = [f for f in folders if checkpoint.steps(f / "checkpoints")]
         if not saved:
-            raise UserError(f"no run with a checkpoint below {root}/. Train one: covey train dqn CartPole-v1")
+            raise UserError(
+                f"no run with a checkpoint below {root}/. Train one: covey train dqn CartPole-v1"
+            )
         return saved[0]
     found = [f for f in folders if f.name == name or f.name.endswith(f"-{name}")]
     if len(found) == 1:

@@ -72,8 +72,8 @@ class Session:
         c, size = self.config, sum(p.numel() for p in self.agent.module.parameters())
         self.progress.say(f"run    {self.run.folder}   seed {c.seed}")
         self.progress.say(
-            f"       {c.algo} on {env.name}: {c.num_envs} environments {env.how}; {size:,} weights, "
-            f"acting in {self.agent.inference}"
+            f"       {c.algo} on {env.name}: {c.num_envs} environments {env.how}, {size:,} weights,"
+            f" acting in {self.agent.inference}"
         )
 
     def save(self) -> Path | None:

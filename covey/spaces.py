@@ -62,9 +62,7 @@ def _write(space: gym.Space[Any], obs: Any, out: Array, path: str, field: str) -
     target = out[path] if path else out
     value = np.asarray(obs)
     if value.shape != target.shape:
-        raise UserError(
-            f"field {field} has shape {value.shape}, its space says {target.shape}"
-        )
+        raise UserError(f"field {field} has shape {value.shape}, its space says {target.shape}")
     if value.dtype != space.dtype and not np.can_cast(value.dtype, space.dtype):  # type: ignore[arg-type]
         raise UserError(f"field {field} is {value.dtype}, its space says {space.dtype}")
     if isinstance(space, spaces.Discrete):
@@ -96,4 +94,5 @@ class ActionMap:
             return action_B + self.space.start if self.space.start else action_B
         assert isinstance(self.space, spaces.Box)
         wanted = np.clip(self.centre + self.half * action_B, self.low, self.high)
-        return wanted.astype(self.space.dtype).reshape(len(action_B), *self.space.shape)
+        shaped: Array = wanted.reshape(len(action_B), *self.space.shape)
+        return shaped.astype(self.space.dtype, copy=False)

@@ -12,7 +12,7 @@ from contextlib import ExitStack
 from functools import partial
 from time import perf_counter
 from types import GeneratorType, TracebackType
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from covey.errors import UserError, nearest
 from covey.timing import Timing
@@ -31,6 +31,10 @@ class Ctx:
     def __init__(self, shared: Shared, kept: dict[str, Any]) -> None:
         self.__dict__.update(kept)
         self.shared = shared
+
+    if TYPE_CHECKING:  # any name may be written
+
+        def __setattr__(self, name: str, value: Any) -> None: ...
 
     def __getattr__(self, name: str) -> Any:
         known = sorted(k for k in self.__dict__ if k != "shared")
@@ -188,7 +192,9 @@ class Task:
     def _overlapped(self, step: StepFunction, ctx: Ctx) -> Half:
         self._threads = self._threads or ThreadPoolExecutor(thread_name_prefix="overlap")
         before = {k: v for k, v in ctx.__dict__.items() if k != "shared"}
-        running = Running(self._threads.submit(_front, step, own := Ctx(self._shared, before)), own, before)
+        running = Running(
+            self._threads.submit(_front, step, own := Ctx(self._shared, before)), own, before
+        )
         self._running.append(running)
         use = Use(step, getattr(step, "__name__", "overlap"), Timing())
         try:

@@ -153,7 +153,9 @@ class Policy:
         return action_B[0]
 
 
-def load(run: str | Path | None = None, *, env: EnvLike | None = None, network: Any = None) -> Policy:
+def load(
+    run: str | Path | None = None, *, env: EnvLike | None = None, network: Any = None
+) -> Policy:
     """The newest good weights of a run, ready to act."""
     from covey.team import Team
 
@@ -164,7 +166,9 @@ def load(run: str | Path | None = None, *, env: EnvLike | None = None, network: 
     if saved.manifest["spec"] != envs.spec.signature():
         raise UserError(f"{saved.path} was saved with other spaces than {envs.name} has now.")
     team = Team(config.seed)
-    agent = team.agent(catalog.algorithm(config.algo), envs, config.algorithm, network, config.device)
+    agent = team.agent(
+        catalog.algorithm(config.algo), envs, config.algorithm, network, config.device
+    )
     agent.restore(saved.tree["agent"])
     return Policy(folder, agent, envs, config, saved.manifest["step"])
 

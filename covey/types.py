@@ -116,6 +116,7 @@ class Algorithm(Protocol):
     overlap: int  # steps of the last unroll that the next one must begin with
     updates: int  # optimizer steps so far
     module: torch.nn.Module
+    inference: str  # what acts: "numpy" or "torch"
 
     def act(
         self, obs_B: Array, env_step: int = 0, greedy: bool = False

@@ -143,7 +143,7 @@ def _random_state(env: gym.Env[Any, Any]) -> Tree:
 class VectorEnvs:
     """A gymnasium vector environment, in either autoreset mode."""
 
-    def __init__(self, name: str, make: Callable[[int], VectorEnv], num_envs: int) -> None:  # type: ignore[type-arg]
+    def __init__(self, name: str, make: Callable[[int], VectorEnv], num_envs: int) -> None:
         self.name, self.make, self.env = name, make, make(num_envs)
         mode = self.env.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP)
         if AutoresetMode(mode) == AutoresetMode.DISABLED:
@@ -173,11 +173,13 @@ class VectorEnvs:
         self._write(obs_B, out_B)
         over_B = np.logical_or(terminated_B, truncated_B)
         if np.shape(reward_B) != over_B.shape or over_B.shape != out_B.shape[:1]:
-            raise self._broken(f"field reward has shape {np.shape(reward_B)}, not {out_B.shape[:1]}")
+            raise self._broken(
+                f"field reward has shape {np.shape(reward_B)}, not {out_B.shape[:1]}"
+            )
         if self.next_step:  # the step after the last only resets: its action went nowhere
             valid_B, self._over_B = ~self._over_B, over_B
             return Raw(reward_B, terminated_B, truncated_B, valid_B, [])
-        finals = [(int(b), self._final(info, b, out_B)) for b in np.flatnonzero(over_B)]
+        finals = [(b, self._final(info, b, out_B)) for b in np.flatnonzero(over_B).tolist()]
         return Raw(reward_B, terminated_B, truncated_B, np.ones_like(over_B), finals)
 
     def _final(self, info: dict[str, Any], b: int, out_B: Array) -> Array:
@@ -244,7 +246,7 @@ def _set_attributes(thing: Any, saved: Tree) -> None:
             setattr(thing, name, value.copy() if isinstance(value, np.ndarray) else value)
 
 
-def _attributes_suffice(env: VectorEnv, spec: Spec, steps: int = 64) -> bool:  # type: ignore[type-arg]
+def _attributes_suffice(env: VectorEnv, spec: Spec, steps: int = 64) -> bool:
     rng, to_env = np.random.default_rng(0), ActionMap(env.single_action_space)
     actions = [to_env(random_actions(spec, env.num_envs, rng)) for _ in range(2 * steps)]
     env.reset(seed=0)

@@ -6,7 +6,7 @@ Mnih et al. 2016, https://arxiv.org/abs/1602.01783, with generalised advantages.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Config:
+class A2CConfig:
     """Settings of A2C."""
 
     optimizer: str = option("rmsprop", "which optimizer", choices=("rmsprop", "adam"))
@@ -40,15 +40,15 @@ class Config:
 class A2C:
     """Samples from its policy; each unroll gives one update of policy and value together."""
 
-    Config = Config
+    Config = A2CConfig
     actions: ClassVar = ("discrete", "continuous")
     recipes: ClassVar = ("serial",)
     replayed: ClassVar = False
-    extra: ClassVar[dict[str, np.dtype]] = {"logp": np.dtype(np.float32)}
+    extra: ClassVar[dict[str, np.dtype[Any]]] = {"logp": np.dtype(np.float32)}
     overlap = 0
 
     def __init__(
-        self, spec: Spec, config: Config, rng: np.random.Generator,
+        self, spec: Spec, config: A2CConfig, rng: np.random.Generator,
         network: nn.Module | None = None, device: str = "cpu", apply: str = "self",
     ) -> None:  # fmt: skip
         from covey.onpolicy import Actor  # torch is for those who build networks
@@ -85,7 +85,7 @@ class A2C:
     def learn(self, rows: dict[str, Array]) -> Metrics:
         """One update."""
         from covey.losses import policy_gradient, scaled, square
-        from covey.nets import tensors
+        from covey.nets import show, tensors
 
         c, policy, batch = self.config, self.actor.policy, tensors(rows, self.device)
         params_NP, value_N = self.module(batch["obs"])
@@ -96,7 +96,7 @@ class A2C:
         entropy = policy.entropy(params_NP).mean()
         norm = self.optimizer.step(policy_loss + c.value * value_loss - c.entropy * entropy)
         if c.normalize:
-            self.module.encoder.update(batch["obs"])
+            show(self.module, batch["obs"])
         return {
             "policy_loss": float(policy_loss.detach()),
             "value_loss": float(value_loss.detach()),

@@ -6,7 +6,7 @@ Mnih et al. 2015, https://www.nature.com/articles/nature14236.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Config:
+class DQNConfig:
     """Settings of DQN."""
 
     lr: float = option(1e-3, "step size of Adam", above=0)
@@ -41,23 +41,25 @@ class Config:
 class DQN:
     """Acts epsilon-greedily on Q, learns Q from rows (s, a, R, discount, s')."""
 
-    Config = Config
+    Config = DQNConfig
     actions: ClassVar = ("discrete",)
     recipes: ClassVar = ("serial",)
     replayed: ClassVar = True
-    extra: ClassVar[dict[str, np.dtype]] = {}
+    extra: ClassVar[dict[str, np.dtype[Any]]] = {}
 
     def __init__(
-        self, spec: Spec, config: Config, rng: np.random.Generator,
+        self, spec: Spec, config: DQNConfig, rng: np.random.Generator,
         network: nn.Module | None = None, device: str = "cpu", apply: str = "self",
     ) -> None:  # fmt: skip
         from covey import infer, nets, optim  # torch is for those who build networks
 
         self.spec, self.config, self.rng, self.device = spec, config, rng, device
         self.overlap = config.n_step - 1
-        if network is not None:
-            nets.check_user_network(network, spec, spec.num_actions, with_value=False)
-        own = network or nets.QNet(spec, config.hidden, config.dueling, config.normalize)
+        own = nets.chosen(
+            network,
+            lambda: nets.QNet(spec, config.hidden, config.dueling, config.normalize),
+            spec, spec.num_actions, with_value=False, normalize=config.normalize,
+        )  # fmt: skip
         self.module = own.to(device)
         self.target = nets.frozen_copy(self.module)
         self.optimizer = optim.Optimizer(
@@ -65,6 +67,7 @@ class DQN:
             anneal_updates=config.anneal_updates, apply=apply,
         )  # fmt: skip
         self.forward, self.inference = infer.policy_forward(self.module, spec)
+        self.target_forward, _ = infer.policy_forward(self.target, spec)
 
     @property
     def updates(self) -> int:
@@ -100,22 +103,20 @@ class DQN:
     def learn(self, rows: dict[str, Array]) -> Metrics:
         """One update; every `target_every` of them the target network catches up."""
         from covey.losses import double_q_target, q_loss
-        from covey.nets import frozen, tensors
+        from covey.nets import show, tensors
 
-        batch = tensors(rows, self.device)
-        with frozen():
-            next_target_NA = self.target(batch["next_obs"])
-            chooser_NA = self.module(batch["next_obs"]) if self.config.double else next_target_NA
-        target_N = double_q_target(batch["return"], batch["discount"], chooser_NA, next_target_NA)
-        q_NA = self.module(batch["obs"])
-        loss_N, td_N = q_loss(q_NA, batch["action"], target_N)
+        next_target_NA = self.target_forward(rows["next_obs"])
+        chooser_NA = self.forward(rows["next_obs"]) if self.config.double else next_target_NA
+        target_N = double_q_target(rows["return"], rows["discount"], chooser_NA, next_target_NA)
+        batch = tensors({**rows, "target": target_N}, self.device)
+        loss_N, _ = q_loss(self.module(batch["obs"]), batch["action"], batch["target"])
         loss = loss_N.mean()
         norm = self.optimizer.step(loss)
         if self.config.normalize:
-            self.module.encoder.update(batch["obs"])
+            show(self.module, batch["obs"])
         if self.updates % self.config.target_every == 0:
             self.target.load_state_dict(self.module.state_dict())
-        return {"loss": float(loss.detach()), "grad_norm": norm, "td_error": float(td_N.abs().mean())}
+        return {"loss": float(loss.detach()), "grad_norm": norm, "q": float(target_N.mean())}
 
     def state(self) -> Tree:
         """Both networks, the optimizer and the random state."""

@@ -6,7 +6,7 @@ Schulman et al. 2017, https://arxiv.org/abs/1707.06347.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Config:
+class PPOConfig:
     """Settings of PPO."""
 
     lr: float = option(3e-4, "step size of Adam", above=0)
@@ -41,15 +41,15 @@ class Config:
 class PPO:
     """Samples from its policy; each unroll is learnt in `epochs` shuffled passes."""
 
-    Config = Config
+    Config = PPOConfig
     actions: ClassVar = ("discrete", "continuous")
     recipes: ClassVar = ("serial",)
     replayed: ClassVar = False
-    extra: ClassVar[dict[str, np.dtype]] = {"logp": np.dtype(np.float32)}
+    extra: ClassVar[dict[str, np.dtype[Any]]] = {"logp": np.dtype(np.float32)}
     overlap = 0
 
     def __init__(
-        self, spec: Spec, config: Config, rng: np.random.Generator,
+        self, spec: Spec, config: PPOConfig, rng: np.random.Generator,
         network: nn.Module | None = None, device: str = "cpu", apply: str = "self",
     ) -> None:  # fmt: skip
         from covey.onpolicy import Actor  # torch is for those who build networks
@@ -85,7 +85,7 @@ class PPO:
 
     def learn(self, rows: dict[str, Array]) -> Metrics:
         """`epochs` passes over the rows in shuffled minibatches of nearly equal size."""
-        from covey.nets import tensors
+        from covey.nets import as_obs, show, tensors
 
         num = len(rows["action"])
         parts = max(1, round(num / self.config.minibatch))
@@ -97,7 +97,7 @@ class PPO:
                 loss, said = self._loss(minibatch(shuffled, part))
                 norm = self.optimizer.step(loss)
         if self.config.normalize:
-            self.module.encoder.update(tensors({"obs": rows["obs"]}, self.device)["obs"])
+            show(self.module, as_obs(rows["obs"], self.device))
         last = {name: float(value) for name, value in said.items()}  # the last minibatch speaks
         return {**last, "grad_norm": norm}
 

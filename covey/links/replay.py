@@ -9,7 +9,7 @@ from covey.types import Array, Tree
 
 
 class Replay:
-    """The newest `capacity` rows. Columns are made by the first `add`, which also fixes their form."""
+    """The newest `capacity` rows. The first `add` makes the columns and fixes their form."""
 
     def __init__(self, capacity: int, rng: np.random.Generator, save_rows: bool = True) -> None:
         self.capacity, self.rng, self.save_rows = capacity, rng, save_rows
@@ -37,7 +37,11 @@ class Replay:
     def _check(self, rows: dict[str, Array], num: int) -> None:
         for name, column in self.columns.items():
             value = rows.get(name)
-            if value is None or value.shape != (num, *column.shape[1:]) or value.dtype != column.dtype:
+            if (
+                value is None
+                or value.shape != (num, *column.shape[1:])
+                or value.dtype != column.dtype
+            ):
                 got = "nothing" if value is None else f"{value.dtype}{list(value.shape[1:])}"
                 raise UserError(
                     f"replay column '{name}' holds {column.dtype}{list(column.shape[1:])} per row "

@@ -23,7 +23,14 @@ from covey.views.progress import short
 
 SCALE = 3
 INK, GRID, PAPER = (45, 50, 60), (225, 228, 232), (255, 255, 255)
-COLOURS = ((31, 119, 180), (214, 95, 14), (44, 140, 60), (190, 40, 50), (120, 90, 170), (90, 90, 90))
+COLOURS = (
+    (31, 119, 180),
+    (214, 95, 14),
+    (44, 140, 60),
+    (190, 40, 50),
+    (120, 90, 170),
+    (90, 90, 90),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +51,9 @@ class Canvas:
         self.pixels = np.empty((height * SCALE, width * SCALE, 3), np.float32)
         self.pixels[:] = PAPER
 
-    def box(self, x0: float, y0: float, x1: float, y1: float, colour: Any, alpha: float = 1) -> None:
+    def box(
+        self, x0: float, y0: float, x1: float, y1: float, colour: Any, alpha: float = 1
+    ) -> None:
         """A filled rectangle."""
         rows = slice(max(0, round(y0 * SCALE)), max(0, round(y1 * SCALE)))
         columns = slice(max(0, round(x0 * SCALE)), max(0, round(x1 * SCALE)))
@@ -118,7 +127,9 @@ def ticks(low: float, high: float, about: int = 6) -> list[float]:
     return [k * step for k in range(first, math.floor(high / step + 1e-9) + 1)]
 
 
-def draw(curves: list[Curve], title: str, across: str, width: int = 900, height: int = 520) -> bytes:
+def draw(
+    curves: list[Curve], title: str, across: str, width: int = 900, height: int = 520
+) -> bytes:
     """A PNG of some curves over one axis."""
     canvas = Canvas(width, height)
     left, right, top, bottom = 80, width - 30, 50, height - 60
@@ -175,7 +186,9 @@ def _draw_curve(canvas: Canvas, curve: Curve, place: Any, colour: Any, bottom: f
 def run_curves(folder: Path, label: str = "") -> list[Curve]:
     """Training and evaluation returns of a run, over env steps."""
     rows = read_metrics(folder / "metrics.jsonl")
-    train = [(r["env_steps"], r["return_mean"], r["return_std"]) for r in rows if "return_mean" in r]
+    train = [
+        (r["env_steps"], r["return_mean"], r["return_std"]) for r in rows if "return_mean" in r
+    ]
     tests = [(r["env_steps"], r["eval_return_mean"]) for r in rows if "eval_return_mean" in r]
     x, y, spread = np.array(train, float).reshape(-1, 3).T
     seen_x, seen_y = np.array(tests, float).reshape(-1, 2).T

@@ -1,0 +1,43 @@
+# Everything runs in .venv, which these targets make. TORCH may name another build.
+PYTHON ?= python3
+TORCH ?= torch==2.13.0
+VENV := .venv
+BIN := $(VENV)/bin
+
+.PHONY: demo test check bench format clean
+
+demo: $(VENV)/installed
+	$(BIN)/covey train ppo CartPole-v1
+	$(BIN)/covey eval
+
+test: $(VENV)/dev
+	$(BIN)/python -m pytest
+
+check: $(VENV)/dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/python -m pytest -q -m "not slow" -x
+
+bench: $(VENV)/dev
+	$(BIN)/covey bench serial
+
+format: $(VENV)/dev
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+$(VENV)/torch:
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(TORCH) numpy
+	touch $@
+
+$(VENV)/installed: $(VENV)/torch pyproject.toml
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e .
+	touch $@
+
+$(VENV)/dev: $(VENV)/installed
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+	touch $@
+
+clean:
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache
