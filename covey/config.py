@@ -99,8 +99,8 @@ def _set(config: TrainConfig, section: str, name: str, key: str, value: Any) -> 
         merged = {**config.env_kwargs, name: value}
         return dataclasses.replace(config, env_kwargs=merged)
     homes = parts(config)
-    if section and section not in homes:
-        raise UserError(f"unknown configuration key '{key}'. {nearest(key, names(config))}")
+    if section == "replay" and config.replay is None:
+        raise UserError(f"{config.algo} learns without a replay, so it has no setting '{key}'.")
     for home, part in homes.items():
         found = {f.name: f for f in own_fields(part)}
         if name in found and section in ("", home):
@@ -108,8 +108,7 @@ def _set(config: TrainConfig, section: str, name: str, key: str, value: Any) -> 
             part = dataclasses.replace(part, **{name: value})
             field = {"": "", "replay": "replay"}.get(home, "algorithm")
             return dataclasses.replace(config, **{field: part}) if field else part
-    hint = f"{config.algo} has no replay. " if key.startswith("replay.") else ""
-    raise UserError(f"unknown configuration key '{key}'. {hint}{nearest(key, names(config))}")
+    raise UserError(f"unknown configuration key '{key}'. {nearest(key, names(config))}")
 
 
 def _types(part: type[Any]) -> dict[str, Any]:
@@ -129,12 +128,14 @@ def names(config: TrainConfig) -> list[str]:
 def checked(key: str, value: Any, kind: Any, meta: Mapping[str, Any]) -> Any:
     """The value in its field's type and range, or an error that says both."""
     value = converted(key, value, kind)
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        above, least, most = meta["above"], meta["least"], meta["most"]
-        if not (value > above and least <= value <= most):
+    above, least, most = meta["above"], meta["least"], meta["most"]
+    for number in value if isinstance(value, tuple) else (value,):
+        if not isinstance(number, int | float) or isinstance(number, bool):
+            continue
+        if not (number > above and least <= number <= most):
             low = f"above {above:g}" if above > -math.inf else f"at least {least:g}"
             high = f" and at most {most:g}" if most < math.inf else ""
-            raise UserError(f"{key} = {value:g} is out of range: it must be {low}{high}.")
+            raise UserError(f"{key} = {number:g} is out of range: it must be {low}{high}.")
     if meta["choices"] and value not in meta["choices"]:
         raise UserError(f"{key} = {value!r} is unknown. {nearest(str(value), meta['choices'])}")
     return value

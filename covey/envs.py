@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-import importlib
+import importlib.util
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import gymnasium as gym
@@ -233,12 +235,17 @@ def registered(env_id: str) -> gym.envs.registration.EnvSpec:
     for prefix, (module, extra) in EXTRAS.items():
         if env_id.startswith(prefix) and importlib.util.find_spec(module) is None:
             raise UserError(f"{env_id} needs an extra.  pip install 'covey[{extra}]'")
+    module, _, id_ = env_id.rpartition(":")
     if env_id.startswith("ALE/"):
-        importlib.import_module("ale_py")  # registers its games with gymnasium
+        module = "ale_py"
     try:
-        return gym.spec(env_id)
+        if module:  # importing it registers its environments with gymnasium
+            sys.path.append(str(Path.cwd()))
+            importlib.import_module(module)
+            sys.path.pop()
+        return gym.spec(id_)
     except gym.error.Error:
         ids = [name for name, spec in gym.registry.items() if spec.entry_point is not None]
         raise UserError(f"unknown environment '{env_id}'. {nearest(env_id, ids)}") from None
     except ModuleNotFoundError as error:
-        raise UserError(f"{env_id}: {error}. Install the package that holds it.") from None
+        raise UserError(f"{env_id}: {error}. Install it, or go to its folder.") from None

@@ -14,7 +14,7 @@ def nearest(name: str, known: Iterable[str]) -> str:
     """A sentence with the nearest known name, or with all of them when none is near."""
     known = sorted(known)
     exact_but_for_case = [k for k in known if k.lower() == name.lower()]
-    close = exact_but_for_case or get_close_matches(name, known, n=3, cutoff=0.6)
+    close = exact_but_for_case or get_close_matches(name, known, n=3, cutoff=0.65)
     if close:
         return f"Did you mean {' or '.join(repr(k) for k in close)}?"
     listed = ", ".join(known[:12]) + (", ..." if len(known) > 12 else "")

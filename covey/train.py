@@ -63,6 +63,7 @@ def start(
     env: EnvLike | None = None, network: Any = None,
 ) -> Any:  # fmt: skip
     """Train by a checked configuration, in a new folder."""
+    check_device(config.device)
     run = Run.create(config, None if out is None else Path(out))
     return _stretch(run, quiet, env, network, None)
 
@@ -89,8 +90,22 @@ def go_on(
             f"{folder} is at env step {saved.manifest['step']} of {config.steps} already. "
             f"Go further with: covey resume {folder} --steps {2 * config.steps}"
         )
+    check_device(config.device)
     check(config.env if env is None else env, config.env_kwargs).close()
     return _stretch(Run(folder, config, saved.manifest["step"]), quiet, env, network, saved)
+
+
+def check_device(device: str) -> None:
+    """A device that torch has here."""
+    if device == "cpu":
+        return
+    import torch
+
+    try:
+        torch.zeros(1, device=device)
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).splitlines()[0]
+        raise UserError(f"device '{device}' cannot be used: {reason}. Use --device cpu.") from None
 
 
 def saved_config(folder: Path) -> TrainConfig:

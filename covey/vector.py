@@ -208,6 +208,7 @@ class VectorEnvs:
         inner, saved = self.env.unwrapped, state["inner"]
         if not state["exact"] or len(state["over"]) != len(self._over_B):
             return False
+        self.env.reset(seed=0)  # makes what only a reset makes
         _set_attributes(inner, saved)
         self._over_B = state["over"].astype(bool)
         return True
