@@ -10,8 +10,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # acting multiplies small matrices
-
 from covey.errors import UserError, nearest
 
 EXIT_USAGE = 2

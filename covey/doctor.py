@@ -11,7 +11,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-NEEDED = ("torch", "numpy", "gymnasium", "safetensors", "tensorboardX")
+NEEDED = ("torch", "numpy", "gymnasium", "safetensors", "tensorboardX", "threadpoolctl")
 EXTRAS = {
     "atari": ("ale_py", "ale-py"),
     "box2d": ("Box2D", "box2d"),

@@ -128,6 +128,7 @@ def matching_checkpoint(folder: Path, config: TrainConfig) -> checkpoint.Checkpo
 
 def _stretch(run: Run, quiet: bool, env: EnvLike | None, network: Any, saved: Any) -> Any:
     import torch
+    from threadpoolctl import threadpool_limits
 
     from covey.session import Session
     from covey.team import run as run_team
@@ -137,7 +138,11 @@ def _stretch(run: Run, quiet: bool, env: EnvLike | None, network: Any, saved: An
     recipe = catalog.recipe(config.recipe)
     torch.set_num_threads(config.threads or _threads(env, config))
     progress = Progress(config.steps, quiet=quiet)
-    with Session(config, run, progress, env, network, saved) as session:
+    # numpy multiplies small matrices here: one thread is fastest, and always gives the same bits
+    with (
+        threadpool_limits(limits=1, user_api="blas"),
+        Session(config, run, progress, env, network, saved) as session,
+    ):
         run_team(lambda team: recipe(team, session), seed=config.seed)
         return session.finish()
 
