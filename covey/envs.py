@@ -94,6 +94,8 @@ class Envs:
         reward_B = raw.reward_B
         if self.scale is not None:
             reward_B = self.scale(reward_B, last_B)
+        for b, obs in raw.finals:
+            self._check_finite(obs[None], raw.reward_B[b : b + 1], b)
         finals = [(b, obs) for b, obs in raw.finals if not raw.terminated_B[b]]
         return Step(reward_B, 1.0 - raw.terminated_B, last_B, raw.valid_B, finals)
 
@@ -102,15 +104,15 @@ class Envs:
         episodes, self.episodes = self.episodes, []
         return episodes
 
-    def _check_finite(self, obs_B: Array, reward_B: Array) -> None:
-        fields = {"reward": reward_B}
+    def _check_finite(self, obs_B: Array, reward_B: Array, b: int = 0) -> None:
+        """Name the first number that is none; `b` is the environment of the first row."""
+        fields = {"obs": obs_B, "reward": reward_B}
         if obs_B.dtype.names is not None:
-            fields |= {f"obs.{name}": obs_B[name] for name in obs_B.dtype.names}
-        elif obs_B.dtype.kind == "f":
-            fields["obs"] = obs_B
+            fields = {f"obs.{name}": obs_B[name] for name in obs_B.dtype.names} | fields
+            del fields["obs"]
         for field, value_B in fields.items():
             if value_B.dtype.kind == "f" and not np.isfinite(value_B).all():
-                b = int(np.argwhere(~np.isfinite(value_B))[0][0])
+                b += int(np.argwhere(~np.isfinite(value_B))[0][0])
                 raise EnvError(
                     f"{self.name}, environment {b}, step {self.stepper.steps}: field {field} holds "
                     "NaN or infinity. Mend the environment; nothing was learnt from this step."

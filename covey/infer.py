@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from covey.nets import ActorCritic, Encoder, Normalize, QNet, Tanh, as_obs
+from covey.nets import ActorCritic, Encoder, Numbers, QNet, Tanh, as_obs, constant
 from covey.types import Array, Spec
 
 Forward = Callable[[Array], Array]
@@ -26,7 +26,8 @@ def policy_forward(module: nn.Module, spec: Spec) -> tuple[Forward, str]:
     if in_numpy is not None and "" in spec.leaves:
         rng = np.random.default_rng(0)
         obs_NF = rng.standard_normal((7, *spec.obs_shape)).astype(spec.obs_dtype)
-        if np.allclose(in_numpy(obs_NF), through_torch(obs_NF), rtol=1e-4, atol=1e-4):
+        wanted = through_torch(obs_NF)
+        if np.allclose(in_numpy(obs_NF), wanted, rtol=1e-4, atol=1e-4):
             return in_numpy, "numpy"
     return through_torch, "torch"
 
@@ -35,7 +36,7 @@ def _torch_forward(module: nn.Module) -> Forward:
     device = next(module.parameters()).device
 
     def forward(obs_B: Array) -> Array:
-        with torch.inference_mode():
+        with constant(module):
             out = module(as_obs(obs_B, device))
         result: Array = (out[0] if isinstance(out, tuple) else out).float().cpu().numpy()
         return result
@@ -99,15 +100,16 @@ def _chain(layers: list[nn.Module]) -> Forward | None:
 
 
 def _layer(layer: nn.Module) -> Forward | None:
-    if isinstance(layer, nn.Linear):
+    """One layer; exact types only, as what derives from them may compute something else."""
+    if type(layer) is nn.Linear and not layer._forward_pre_hooks:
         return _linear(layer)
     if type(layer) is nn.ReLU:
-        return lambda x: np.maximum(x, 0, out=x)
+        return lambda x: np.maximum(x, 0)
     if type(layer) in (nn.Tanh, Tanh):
-        return lambda x: np.tanh(x, out=x)
-    if isinstance(layer, nn.Flatten):
+        return np.tanh
+    if type(layer) is nn.Flatten and (layer.start_dim, layer.end_dim) == (1, -1):
         return lambda x: x.reshape(len(x), -1)
-    if isinstance(layer, Encoder):
+    if type(layer) is Encoder:
         return _encoder(layer)
     return None
 
@@ -127,19 +129,19 @@ def _linear(layer: nn.Linear) -> Forward:
 
 
 def _encoder(encoder: Encoder) -> Forward | None:
-    leaf = encoder.leaves.get("")
-    if leaf is None or leaf.sizes or leaf.is_image:
+    part = encoder.parts[0]
+    if not isinstance(part, Numbers):
         return None
-    if "obs" not in encoder.normalize:
+    if part.normalize is None:
         return lambda x: x.reshape(len(x), -1).astype(np.float32)
-    normalize = encoder.normalize["obs"]
-    assert isinstance(normalize, Normalize)
-    mean, scale, limit = _view(normalize.mean), _view(normalize.scale), normalize.limit
+    n = part.normalize
+    mean, scale, limit = _view(n.mean), _view(n.scale), n.limit
 
     def forward(x: Array) -> Array:
-        x = x.reshape(len(x), -1) - mean
-        x *= scale
-        return np.clip(x, -limit, limit, out=x)
+        y = x.reshape(len(x), -1).astype(np.float32)
+        y -= mean
+        y *= scale
+        return np.clip(y, -limit, limit, out=y)
 
     return forward
 

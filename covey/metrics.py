@@ -94,7 +94,7 @@ class TensorBoard:
     def write(self, row: dict[str, Any], env_steps: int) -> None:
         """All numbers of a row."""
         for name, value in row.items():
-            if isinstance(value, int | float) and name != "env_steps":
+            if isinstance(value, int | float) and math.isfinite(value) and name != "env_steps":
                 self._writer.add_scalar(name, value, env_steps)
 
     def close(self) -> None:

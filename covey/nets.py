@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import copy
 import itertools
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ from covey.errors import UserError
 from covey.types import Array, Leaf, Spec, Tensors
 
 Obs = Tensor | dict[str, Tensor]
+IMAGE_FEATURES = 512
 
 
 def tensors(rows: dict[str, Array], device: torch.device | str = "cpu") -> Tensors:
@@ -65,50 +66,65 @@ class Normalize(nn.Module):
         self.scale.copy_((self.moments[2] / total + 1e-8).rsqrt())
 
 
+class Numbers(nn.Module):
+    """A leaf of numbers, flat, normalised if wanted."""
+
+    def __init__(self, leaf: Leaf, normalize: bool) -> None:
+        super().__init__()
+        self.size = int(np.prod(leaf.shape))
+        self.normalize = Normalize(self.size) if normalize else None
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(N, size) floats."""
+        x = x.reshape(len(x), -1).float()
+        return x if self.normalize is None else self.normalize(x)
+
+
+class OneHot(nn.Module):
+    """A leaf of whole numbers, each as one-hot."""
+
+    def __init__(self, leaf: Leaf) -> None:
+        super().__init__()
+        self.sizes, self.size = leaf.sizes, sum(leaf.sizes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(N, size) floats."""
+        x = x.reshape(len(x), len(self.sizes))
+        hot = [nn.functional.one_hot(x[:, i], n) for i, n in enumerate(self.sizes)]
+        return torch.cat(hot, dim=-1).float()
+
+
 class Encoder(nn.Module):
-    """Observations as N feature rows: numbers flat, whole numbers one-hot, images convolved."""
+    """Observations as N feature rows: what each leaf says, side by side."""
 
     def __init__(self, spec: Spec, normalize: bool = False) -> None:
         super().__init__()
-        self.leaves = dict(spec.leaves)
-        self.images = nn.ModuleDict()
-        self.normalize = nn.ModuleDict()
+        self.names = list(spec.leaves)
+        self.parts = nn.ModuleList()
         self.size = 0
-        for name, leaf in self.leaves.items():
-            key = name.replace(".", "/") or "obs"
+        for leaf in spec.leaves.values():
             if leaf.is_image:
-                self.images[key] = nature_cnn(leaf)
-                self.size += 512
+                self.parts.append(nature_cnn(leaf))
+                self.size += IMAGE_FEATURES
             else:
-                width = sum(leaf.sizes) if leaf.sizes else int(np.prod(leaf.shape))
-                self.size += width
-                if normalize and not leaf.sizes:
-                    self.normalize[key] = Normalize(width)
+                part = OneHot(leaf) if leaf.sizes else Numbers(leaf, normalize)
+                self.parts.append(part)
+                self.size += part.size
 
     def forward(self, obs: Obs) -> Tensor:
         """Features of all leaves side by side."""
-        parts = [self._part(name, leaf, obs) for name, leaf in self.leaves.items()]
-        return parts[0] if len(parts) == 1 else torch.cat(parts, dim=-1)
-
-    def _part(self, name: str, leaf: Leaf, obs: Obs) -> Tensor:
-        key = name.replace(".", "/") or "obs"
-        x = obs[name] if isinstance(obs, dict) else obs
-        if leaf.is_image:
-            out: Tensor = self.images[key](x)
-            return out
-        if leaf.sizes:
-            x = x.reshape(len(x), len(leaf.sizes))
-            hot = [nn.functional.one_hot(x[:, i], n) for i, n in enumerate(leaf.sizes)]
-            return torch.cat(hot, dim=-1).float()
-        x = x.reshape(len(x), -1).float()
-        return self.normalize[key](x) if key in self.normalize else x
+        said = [part(x) for part, x in self._pairs(obs)]
+        return said[0] if len(said) == 1 else torch.cat(said, dim=-1)
 
     def update(self, obs: Obs) -> None:
         """Show the normalisers what was learnt from."""
-        for key, normalize in self.normalize.items():
-            x = obs[key.replace("/", ".")] if isinstance(obs, dict) else obs
-            assert isinstance(normalize, Normalize)
-            normalize.update(x.reshape(len(x), -1))
+        for part, x in self._pairs(obs):
+            if isinstance(part, Numbers) and part.normalize is not None:
+                part.normalize.update(x.reshape(len(x), -1))
+
+    def _pairs(self, obs: Obs) -> list[tuple[nn.Module, Tensor]]:
+        leaves = [obs[name] for name in self.names] if isinstance(obs, dict) else [obs]
+        return list(zip(self.parts, leaves, strict=True))
 
 
 class Pixels(nn.Module):
@@ -143,7 +159,7 @@ def nature_cnn(leaf: Leaf) -> nn.Sequential:
         for kernel, stride in ((8, 4), (4, 2), (3, 1)):
             height, width = (height - kernel) // stride + 1, (width - kernel) // stride + 1
         flat = 64 * height * width
-    return nn.Sequential(pixels, *layers, nn.Linear(flat, 512), nn.ReLU())
+    return nn.Sequential(pixels, *layers, nn.Linear(flat, IMAGE_FEATURES), nn.ReLU())
 
 
 class FastTanh(torch.autograd.Function):
@@ -248,9 +264,16 @@ def frozen_copy(module: nn.Module) -> nn.Module:
     return copy.deepcopy(module).requires_grad_(False)
 
 
-def frozen() -> AbstractContextManager[None]:
-    """Inside it, what networks say is a constant."""
-    return torch.no_grad()
+@contextmanager
+def constant(module: nn.Module) -> Iterator[None]:
+    """Inside it, what a network says is a constant: no gradient, no dropout, no statistics."""
+    learning = module.training
+    if learning:
+        module.eval()
+    with torch.no_grad():
+        yield
+    if learning:
+        module.train()
 
 
 def load_weights(module: nn.Module, saved: dict[str, Array]) -> None:
@@ -282,16 +305,18 @@ def check_user_network(network: nn.Module, spec: Spec, width: int, with_value: b
     wanted = f"({width} numbers each, a value each)" if with_value else f"{width} numbers each"
     obs = as_obs(np.zeros((3, *spec.obs_shape), spec.obs_dtype))
     try:
-        with torch.no_grad():
+        with constant(network):
             out = network(obs)
     except Exception as error:  # any failure of foreign code becomes one sentence
         raise UserError(
             f"the network failed on 3 observations of shape {spec.obs_shape}: {error}"
         ) from error
-    params, *value = out if isinstance(out, tuple) else (out,)
-    right = tuple(params.shape) == (3, width) and len(value) == with_value
-    if not right or any(tuple(v.shape) != (3,) for v in value):
-        shapes = [tuple(t.shape) for t in (params, *value)]
+    said = [_form(part) for part in (out if isinstance(out, tuple) else (out,))]
+    if said != [(3, width), (3,)][: 1 + with_value]:
         raise UserError(
-            f"the network must return {wanted} for N observations; for 3 it gave {shapes}."
+            f"the network must return {wanted} for N observations; for 3 it gave {said}."
         )
+
+
+def _form(said: object) -> object:
+    return tuple(said.shape) if isinstance(said, Tensor) else type(said).__name__

@@ -45,7 +45,7 @@ def advantage_rows(
     u = unroll
     obs_NX = u.obs_TB.reshape(-1, *u.obs_TB.shape[2:])
     final_NX = [final.obs[None] for final in u.finals]
-    with nets.frozen():
+    with nets.constant(module):
         _, value_N = module(nets.as_obs(np.concatenate([obs_NX, *final_NX]), device))
     value_N = value_N.cpu().numpy()
     value_TB = value_N[: len(obs_NX)].reshape(len(u.obs_TB), -1)

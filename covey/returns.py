@@ -61,7 +61,7 @@ def lambda_returns(
     """
     ends_TB = np.array(last_TB)
     ends_TB[-1] = True
-    lambda_TB = np.where(ends_TB, 0, lambda_)
+    lambda_TB = np.where(ends_TB, 0, lambda_).astype(reward_TB.dtype)
     now_TB = reward_TB + gamma * discount_TB * (1 - lambda_TB) * next_value_TB
     return _backwards(now_TB, gamma * discount_TB * lambda_TB)
 

@@ -57,7 +57,7 @@ class Session:
         self.task, self.agent, self.spec = task, agent, env.spec
         self.evaluator = Evaluator(
             agent, self.env, c.eval_episodes, c.seed, c.env_kwargs,
-            stopping=lambda: task.reason in SIGNALS.values(),
+            stopping=lambda: task.stopped in SIGNALS.values(),
         )  # fmt: skip
         task.use(steps.evaluate(task, self.evaluator, c.eval_every, c.until))
         task.use(steps.report(self.report))
@@ -139,7 +139,7 @@ class Session:
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         """The first asks the task to stop; a second Ctrl-C does not wait."""
-        if not hasattr(self, "task") or (self.task.reason and number == signal.SIGINT):
+        if not hasattr(self, "task") or (self.task.stopped and number == signal.SIGINT):
             raise KeyboardInterrupt
         self.task.stop(SIGNALS[signal.Signals(number)])
 

@@ -92,7 +92,8 @@ class Task:
 
     def __init__(self, roles: Iterable[str] | None = None, shared: Shared | None = None) -> None:
         self.roles = None if roles is None else frozenset(roles)  # None plays every role
-        self.reason: str | None = None  # why it stopped
+        self.stopped: str | None = None  # the first reason that `stop` was given
+        self.reason: str | None = None  # why the last `run` ended
         self._shared = shared or Shared()
         self._uses: list[Use] = []
         self._other_roles: set[str] = set()
@@ -138,7 +139,7 @@ class Task:
 
     def stop(self, reason: str) -> None:
         """End after this round; the first reason stays."""
-        self.reason = self.reason or reason
+        self.stopped = self.stopped or reason
 
     def after_round(self, action: Callable[[], object]) -> None:
         """Call something once this round is over and what it kept is carried on."""
@@ -154,8 +155,7 @@ class Task:
         """
         limits = {"rounds": rounds, "updates": updates, "env_steps": env_steps}
         self._check_flow()
-        self.reason = self.reason or self._limit_reached(limits)
-        while self.reason is None:
+        while (reason := self.stopped or self._limit_reached(limits)) is None:
             ctx = Ctx(self._shared, self._kept)
             with ExitStack() as backs:
                 for use in self._uses:
@@ -170,8 +170,8 @@ class Task:
             self._end_round(ctx)
             if until is not None and until(ctx):
                 self.stop("until")
-            self.reason = self.reason or self._limit_reached(limits)
-        return self.reason
+        self.reason = reason
+        return reason
 
     def _limit_reached(self, limits: dict[str, int | None]) -> str | None:
         for name, limit in limits.items():

@@ -34,7 +34,8 @@ class Leaf:
     @property
     def is_image(self) -> bool:
         """Bytes in two or three dimensions: a network convolves them."""
-        return self.dtype == np.uint8 and len(self.shape) in (2, 3) and min(self.shape[-2:]) > 1
+        wide = len(self.shape) in (2, 3) and sorted(self.shape)[-2] > 1
+        return self.dtype == np.uint8 and wide
 
 
 @dataclass(frozen=True, slots=True)

@@ -72,7 +72,10 @@ class SyncEnvs:
         return Raw(reward_B, terminated_B, truncated_B, self._all_valid, finals)
 
     def _step_one(self, b: int, action: Any) -> tuple[Any, float, bool, bool]:
-        result: Any = self.envs[b].step(action)
+        try:
+            result: Any = self.envs[b].step(action)
+        except Exception as error:
+            raise self._broken(b, raised("step", error)) from error
         if not isinstance(result, tuple) or len(result) != 5:
             got = len(result) if isinstance(result, tuple) else type(result).__name__
             raise self._broken(
@@ -86,7 +89,10 @@ class SyncEnvs:
             raise self._broken(b, f"field reward is {reward!r}, not a number") from None
 
     def _begin(self, b: int, out_B: Array, origin: Tree) -> None:
-        result: Any = self.envs[b].reset(seed=origin.get("seed"))
+        try:
+            result: Any = self.envs[b].reset(seed=origin.get("seed"))
+        except Exception as error:
+            raise self._broken(b, raised("reset", error)) from error
         if not isinstance(result, tuple) or len(result) != 2:
             raise self._broken(b, "reset must return (obs, info)")
         self._origin[b], self._actions[b] = origin, []
@@ -166,7 +172,10 @@ class VectorEnvs:
     def step(self, action_B: Array, out_B: Array) -> Raw:
         """Step all; `out_B` holds what to act on next."""
         self.steps += 1
-        result: Any = self.env.step(self.to_env(action_B))
+        try:
+            result: Any = self.env.step(self.to_env(action_B))
+        except Exception as error:
+            raise self._broken(raised("step", error)) from error
         if not isinstance(result, tuple) or len(result) != 5:
             raise self._broken("step must return obs, reward, terminated, truncated, info")
         obs_B, reward_B, terminated_B, truncated_B, info = result
@@ -222,6 +231,11 @@ class VectorEnvs:
     def close(self) -> None:
         """Close the environment."""
         self.env.close()
+
+
+def raised(what: str, error: Exception) -> str:
+    """Said of code that is not ours."""
+    return f"{what} raised {type(error).__name__}: {error} (--debug shows where)"
 
 
 PLAIN = (bool, int, float, str, type(None))

@@ -35,18 +35,12 @@ class Replay:
         return num
 
     def _check(self, rows: dict[str, Array], num: int) -> None:
-        for name, column in self.columns.items():
-            value = rows.get(name)
-            if (
-                value is None
-                or value.shape != (num, *column.shape[1:])
-                or value.dtype != column.dtype
-            ):
-                got = "nothing" if value is None else f"{value.dtype}{list(value.shape[1:])}"
-                raise UserError(
-                    f"replay column '{name}' holds {column.dtype}{list(column.shape[1:])} per row "
-                    f"but was given {got}."
-                )
+        for name in self.columns.keys() | rows.keys():
+            column, value = self.columns.get(name), rows.get(name)
+            wanted = "nothing" if column is None else _form(column, num)
+            given = "nothing" if value is None else _form(value, len(value))
+            if given != wanted:
+                raise UserError(f"replay column '{name}' holds {wanted} but was given {given}.")
 
     def sample(self, num: int) -> dict[str, Array]:
         """`num` rows, each equally likely, with replacement."""
@@ -76,3 +70,7 @@ class Replay:
             self.columns[name] = np.zeros((self.capacity, *saved.shape[1:]), saved.dtype)
             self.columns[name][:kept] = saved
         return True
+
+
+def _form(column: Array, num: int) -> str:
+    return f"{column.dtype}{list(column.shape[1:])} in {num} rows"
