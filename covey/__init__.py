@@ -16,17 +16,17 @@ if TYPE_CHECKING:
     from covey.collect import Collector as Collector
     from covey.envs import make_env as make_env
     from covey.errors import UserError as UserError
-    from covey.evaluate import Evaluator as Evaluator
+    from covey.evaluation import Evaluator as Evaluator
     from covey.task import Ctx as Ctx
     from covey.task import Task as Task
     from covey.task import declare as declare
     from covey.task import serial as serial
     from covey.team import Team as Team
     from covey.team import run as run
-    from covey.train import evaluate as evaluate
-    from covey.train import load as load
-    from covey.train import resume as resume
-    from covey.train import train as train
+    from covey.training import evaluate as evaluate
+    from covey.training import load as load
+    from covey.training import resume as resume
+    from covey.training import train as train
 
 _HOMES = {
     "A2C": "covey.algos.a2c",
@@ -42,10 +42,10 @@ _HOMES = {
     "serial": "covey.task",
     "Team": "covey.team",
     "run": "covey.team",
-    "evaluate": "covey.train",
-    "load": "covey.train",
-    "resume": "covey.train",
-    "train": "covey.train",
+    "evaluate": "covey.training",
+    "load": "covey.training",
+    "resume": "covey.training",
+    "train": "covey.training",
 }
 __all__ = [*sorted(_HOMES), "steps"]
 
@@ -55,6 +55,4 @@ def __getattr__(name: str) -> Any:
         return import_module("covey.steps")
     if name not in _HOMES:
         raise AttributeError(f"module 'covey' has no attribute '{name}'")
-    value = getattr(import_module(_HOMES[name]), name)
-    globals()[name] = value  # a submodule of the same name must not take its place
-    return value
+    return getattr(import_module(_HOMES[name]), name)

@@ -70,6 +70,7 @@ def presets() -> dict[str, list[str]]:
 def configure(
     algo: str | None, env: str | None, recipe_: str | None = None, engine: str | None = None,
     settings: Mapping[str, Any] | None = None, file: Mapping[str, Any] | None = None,
+    use_presets: bool = True,
 ) -> TrainConfig:  # fmt: skip
     """The whole configuration: defaults, then the preset, then the file, then the settings."""
     file = dict(file or {})
@@ -91,12 +92,10 @@ def configure(
         algorithm=wanted.Config(),
         replay=ReplayConfig() if wanted.replayed else None,
     )
-    for layer in (
-        preset("defaults").get(base.algo, {}),
-        preset(base.env).get(base.algo, {}),
-        file,
-        dict(flatten(settings or {})),
-    ):
+    if use_presets:
+        for layer in (preset("defaults"), preset(base.env)):
+            base = override(base, layer.get(base.algo, {}))
+    for layer in (file, dict(flatten(settings or {}))):
         base = override(base, layer)
     check_together(base)
     return base

@@ -151,7 +151,7 @@ def _options(top: Parser, command: str | None) -> list[str]:
 
 def _configured(args: argparse.Namespace) -> Any:
     from covey.config import parse_assignments, read_toml
-    from covey.train import configured
+    from covey.training import configured
 
     given = {name: getattr(args, name) for name in ("steps", "until", "seed", "num_envs", "device")}
     flags = [f"{name}={value}" for name, value in given.items() if value is not None]
@@ -162,20 +162,25 @@ def _configured(args: argparse.Namespace) -> Any:
 
 def _train(args: argparse.Namespace) -> int:
     config = _configured(args)
-    from covey.train import start
+    from covey.session import Session
+    from covey.training import new_run
 
-    return _ended(start(config, args.out, args.quiet), args.quiet)
+    return _run_session(Session(config, new_run(config, args.out), quiet=args.quiet), args.quiet)
 
 
 def _resume(args: argparse.Namespace) -> int:
-    from covey.run import find
-    from covey.train import go_on
+    from covey.runs import find
+    from covey.training import reopened
 
-    return _ended(go_on(find(args.run_name), args.steps, args.until, quiet=args.quiet), args.quiet)
+    session = reopened(find(args.run_name), args.steps, args.until, quiet=args.quiet)
+    return _run_session(session, args.quiet)
 
 
-def _ended(result: Any, quiet: bool) -> int:
-    """Say how it ended and what to type next."""
+def _run_session(session: Any, quiet: bool) -> int:
+    """Train, say how it ended and what to type next."""
+    with session:
+        session.task.run(env_steps=session.config.steps)
+        result = session.finish()
     code = EXIT_CODES.get(result.reason, 0)
     if code:
         print(
@@ -195,7 +200,7 @@ def _ended(result: Any, quiet: bool) -> int:
 
 
 def _eval(args: argparse.Namespace) -> int:
-    from covey.train import evaluate
+    from covey.training import evaluate
 
     found = evaluate(args.run_name, episodes=args.episodes, seed=args.seed)
     if args.json:
@@ -210,8 +215,8 @@ def _eval(args: argparse.Namespace) -> int:
 
 
 def _plot(args: argparse.Namespace) -> int:
-    from covey.run import find
-    from covey.train import saved_config
+    from covey.runs import find
+    from covey.training import saved_config
     from covey.views.plot import draw, run_curves
 
     folders = [find(name) for name in args.runs or [None]]

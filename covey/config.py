@@ -188,8 +188,16 @@ def parse_assignments(assignments: Iterable[str]) -> dict[str, Any]:
         try:
             settings[key.strip()] = tomllib.loads(f"value = {text}")["value"]
         except tomllib.TOMLDecodeError:
-            settings[key.strip()] = text
+            settings[key.strip()] = _number_or_text(text)
     return settings
+
+
+def _number_or_text(text: str) -> float | str:
+    """`.98` and `1e-3` as people write them; TOML wants `0.98`."""
+    try:
+        return float(text)
+    except ValueError:
+        return text
 
 
 def read_toml(path: Path) -> dict[str, Any]:

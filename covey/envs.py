@@ -87,16 +87,16 @@ class Envs:
         self._return_B += raw.reward_B
         self._length_B += raw.valid_B
         if last_B.any():
-            for b in np.flatnonzero(last_B):
+            for b in np.flatnonzero(last_B).tolist():
                 self.episodes.append(Episode(float(self._return_B[b]), int(self._length_B[b])))
             self._return_B[last_B] = 0
             self._length_B[last_B] = 0
         reward_B = raw.reward_B
         if self.scale is not None:
             reward_B = self.scale(reward_B, last_B)
-        for b, obs in raw.finals:
-            self._check_finite(obs[None], raw.reward_B[b : b + 1], b)
-        finals = [(b, obs) for b, obs in raw.finals if not raw.terminated_B[b]]
+        for final_b, obs in raw.finals:
+            self._check_finite(obs[None], raw.reward_B[final_b : final_b + 1], final_b)
+        finals = [final for final in raw.finals if not raw.terminated_B[final[0]]]
         return Step(reward_B, 1.0 - raw.terminated_B, last_B, raw.valid_B, finals)
 
     def finished(self) -> list[Episode]:

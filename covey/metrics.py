@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+import os
+import time
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -84,18 +86,32 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
 
 
 class TensorBoard:
-    """TensorBoard's event file, one scalar per number."""
+    """TensorBoard's event file, one scalar per number; written here and now, without a thread."""
 
     def __init__(self, folder: Path, purge_step: int | None) -> None:
-        from tensorboardX import SummaryWriter
+        from tensorboardX.event_file_writer import EventsWriter
+        from tensorboardX.proto.event_pb2 import Event, SessionLog
+        from tensorboardX.proto.summary_pb2 import Summary
 
-        self._writer = SummaryWriter(str(folder), purge_step=purge_step, flush_secs=5)
+        self._event, self._summary = Event, Summary
+        folder.mkdir(exist_ok=True)
+        self._writer = EventsWriter(str(folder / "events"), f".{os.getpid()}.{time.time_ns()}")
+        if purge_step is not None:  # hides what was written after the checkpoint
+            log = SessionLog(status=SessionLog.START)
+            self._writer.write_event(Event(step=purge_step + 1, session_log=log))
 
     def write(self, row: dict[str, Any], env_steps: int) -> None:
         """All numbers of a row."""
-        for name, value in row.items():
-            if isinstance(value, int | float) and math.isfinite(value) and name != "env_steps":
-                self._writer.add_scalar(name, value, env_steps)
+        values = [
+            self._summary.Value(tag=name, simple_value=value)
+            for name, value in row.items()
+            if isinstance(value, int | float) and math.isfinite(value) and name != "env_steps"
+        ]
+        summary = self._summary(value=values)
+        self._writer.write_event(
+            self._event(wall_time=time.time(), step=env_steps, summary=summary)
+        )
+        self._writer.flush()
 
     def close(self) -> None:
         """Flush and close."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 from time import monotonic
 from typing import Any
 
-from covey.evaluate import Evaluation
+from covey.evaluation import Evaluation
 from covey.metrics import Returns
-from covey.run import Run
+from covey.runs import Run
 from covey.task import Ctx
 from covey.types import Tree
 from covey.views.progress import Progress

@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import signal
 import threading
+from contextlib import ExitStack
 from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any, NamedTuple
+
+import torch
+from threadpoolctl import threadpool_limits
 
 from covey import catalog, steps
 from covey.checkpoint import Checkpoint
 from covey.config import TrainConfig
 from covey.envs import EnvLike, Envs
 from covey.errors import UserError
-from covey.evaluate import Evaluation, Evaluator
+from covey.evaluation import Evaluation, Evaluator
 from covey.report import Report
-from covey.run import Run
+from covey.runs import Run
 from covey.task import Task
-from covey.types import Algorithm, Tree
+from covey.team import Team
+from covey.types import Algorithm, Spec, Tree
 from covey.views.progress import Progress
 
 SIGNALS = {signal.SIGINT: "interrupted", signal.SIGTERM: "terminated", signal.SIGUSR1: "requeue"}
@@ -37,28 +43,76 @@ class Result(NamedTuple):
 
 
 class Session:
-    """Evaluates, reports, saves, restores and stops; recipes attach it to their task."""
+    """Evaluates, reports, saves, restores and stops. Inside `with`, `task` is ready to run."""
+
+    task: Task
 
     def __init__(
-        self, config: TrainConfig, run: Run, progress: Progress, env: EnvLike | None = None,
-        network: Any = None, saved: Checkpoint | None = None,
+        self, config: TrainConfig, run: Run, env: EnvLike | None = None, network: Any = None,
+        saved: Checkpoint | None = None, quiet: bool = False,
     ) -> None:  # fmt: skip
-        self.config, self.run, self.progress, self.network = config, run, progress, network
+        self.config, self.run, self.network = config, run, network
         self.env: EnvLike = config.env if env is None else env
         self.algorithm = catalog.algorithm(config.algo)
-        self.report = Report(run, progress)
-        self._saved = saved
-        self._handlers: dict[int, Any] = {}
+        self.progress = Progress(config.steps, quiet=quiet)
+        self.report = Report(run, self.progress)
         self.parts: dict[str, Any] = {}
+        self._saved = saved
+        self._open = ExitStack()
+
+    def __enter__(self) -> Session:
+        self._open.push(self._end_run)
+        self._open.callback(self.progress.close)
+        try:
+            self._take_signals()
+            # numpy multiplies small matrices here: one thread is fastest and gives the same bits
+            self._open.enter_context(threadpool_limits(limits=1, user_api="blas"))
+            self.task = catalog.recipe(self.config.recipe)(Team(self.config.seed), self)
+            self._open.enter_context(self.task)
+        except BaseException as error:
+            self._open.__exit__(type(error), error, error.__traceback__)
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:  # fmt: skip
+        self._open.__exit__(kind, error, trace)
+
+    def _end_run(
+        self, kind: type[BaseException] | None, error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:  # fmt: skip
+        if error is None:
+            self.run.close()
+        else:
+            self.run.event("failed", error=f"{type(error).__name__}: {error}")
+            self.run.discard()
+
+    def _take_signals(self) -> None:
+        if threading.current_thread() is threading.main_thread():
+            for number in SIGNALS:
+                before = signal.signal(number, self._on_signal)
+                self._open.callback(signal.signal, number, before)
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        """The first asks the task to stop; a second Ctrl-C does not wait."""
+        if not hasattr(self, "task") or (self.task.stopped and number == signal.SIGINT):
+            raise KeyboardInterrupt
+        self.task.stop(SIGNALS[signal.Signals(number)])
 
     def attach(self, task: Task, agent: Algorithm, env: Envs, parts: dict[str, Any]) -> None:
         """Append evaluation, report and checkpoint to the task; go on where a checkpoint stands."""
         c = self.config
         self.task, self.agent, self.spec = task, agent, env.spec
+        torch.set_num_threads(c.threads or _threads(env.spec))
         self.evaluator = Evaluator(
             agent, self.env, c.eval_episodes, c.seed, c.env_kwargs,
             stopping=lambda: task.stopped in SIGNALS.values(),
         )  # fmt: skip
+        self._open.callback(env.close)
+        self._open.callback(self.evaluator.close)
         task.use(steps.evaluate(task, self.evaluator, c.eval_every, c.until))
         task.use(steps.report(self.report))
         task.use(steps.checkpoint(task, self.save, c.checkpoint_every))
@@ -79,8 +133,6 @@ class Session:
     def save(self) -> Path | None:
         """A checkpoint of all parts."""
         tree: Tree = {name: part.state() for name, part in self.parts.items()}
-        import torch
-
         tree["torch_rng"] = torch.get_rng_state()
         path = self.run.save(tree, self.spec, self.task.state()["env_steps"])
         if path is None:
@@ -88,8 +140,6 @@ class Session:
         return path
 
     def _restore(self, saved: Checkpoint) -> None:
-        import torch
-
         if saved.manifest["spec"] != self.spec.signature():
             raise UserError(
                 f"{saved.path} was saved with other spaces than {self.config.env} has now. "
@@ -131,32 +181,11 @@ class Session:
         self.progress.close()
         return result
 
-    def __enter__(self) -> Session:
-        if threading.current_thread() is threading.main_thread():
-            for number in SIGNALS:
-                self._handlers[number] = signal.signal(number, self._on_signal)
-        return self
 
-    def _on_signal(self, number: int, frame: FrameType | None) -> None:
-        """The first asks the task to stop; a second Ctrl-C does not wait."""
-        if not hasattr(self, "task") or (self.task.stopped and number == signal.SIGINT):
-            raise KeyboardInterrupt
-        self.task.stop(SIGNALS[signal.Signals(number)])
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:  # fmt: skip
-        for number, handler in self._handlers.items():
-            signal.signal(number, handler)
-        if hasattr(self, "evaluator"):
-            self.evaluator.close()
-        self.progress.close()
-        if error is not None:
-            self.run.event("failed", error=f"{type(error).__name__}: {error}")
-            self.run.discard()
-        else:
-            self.run.close()
+def _threads(spec: Spec) -> int:
+    """Small networks are fastest on one thread; convolutions use what there is."""
+    images = any(leaf.is_image for leaf in spec.leaves.values())
+    return len(os.sched_getaffinity(0)) if images else 1
 
 
 def digest(agent: Algorithm) -> str:

@@ -9,7 +9,7 @@ import numpy as np
 
 from covey.collect import Collector
 from covey.envs import Envs
-from covey.evaluate import Evaluator
+from covey.evaluation import Evaluator
 from covey.links.replay import Replay
 from covey.task import Ctx, StepFunction, Task, declare
 from covey.types import Algorithm, Array

@@ -7,14 +7,15 @@ from typing import TYPE_CHECKING, Any
 from covey import steps
 from covey.collect import Collector
 from covey.envs import make_env
-from covey.team import Team
 
 if TYPE_CHECKING:
     from covey.session import Session
+    from covey.task import Task
+    from covey.team import Team
 
 
-def serial(team: Team, session: Session) -> None:
-    """The list of steps; other recipes are this list, cut over processes."""
+def serial(team: Team, session: Session) -> Task:
+    """Everything in one process; the other recipes are this list, cut over processes."""
     c = session.config
     env = make_env(
         session.env, c.num_envs, team.seed, c.env_kwargs, c.scale_reward, c.algorithm.gamma
@@ -22,16 +23,15 @@ def serial(team: Team, session: Session) -> None:
     agent = team.agent(session.algorithm, env, c.algorithm, session.network, c.device)
     collector = Collector(env, agent, c.unroll)
     parts: dict[str, Any] = {"agent": agent, "collector": collector}
-    with team.task() as task:
-        task.use(steps.collect(collector, agent))
-        if c.replay is None:
-            task.use(steps.rows(agent))
-        else:
-            replay = team.replay("replay", c.replay.capacity, c.replay.save_replay)
-            task.use(steps.store(agent, replay))
-            task.use(steps.sample(replay, c.replay.batch, c.replay.reuse, c.replay.warmup))
-            parts["replay"] = replay
-        task.use(steps.learn(agent))
-        session.attach(task, agent, env, parts)
-        task.run(env_steps=c.steps)
-    env.close()
+    task = team.task()
+    task.use(steps.collect(collector, agent))
+    if c.replay is None:
+        task.use(steps.rows(agent))
+    else:
+        replay = team.replay("replay", c.replay.capacity, c.replay.save_replay)
+        task.use(steps.store(agent, replay))
+        task.use(steps.sample(replay, c.replay.batch, c.replay.reuse, c.replay.warmup))
+        parts["replay"] = replay
+    task.use(steps.learn(agent))
+    session.attach(task, agent, env, parts)
+    return task

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from covey import catalog, checkpoint
 from covey.check import check, fits
 from covey.config import TrainConfig, override, read_toml
-from covey.envs import EnvLike, env_name, make_env
+from covey.envs import EnvLike, env_name, make_env, registered
 from covey.errors import UserError
-from covey.run import Run, find
+from covey.runs import Run, find
 from covey.types import Array
 
-SIGNALLED = ("interrupted", "terminated", "requeue")
+if TYPE_CHECKING:
+    from covey.session import Result, Session
 
 
 def configured(
@@ -40,59 +40,66 @@ def train(
     algo: str, env: EnvLike, *, recipe: str = "serial", engine: str = "inline",
     network: Any = None, config: str | Path | None = None, out: str | Path | None = None,
     quiet: bool = False, **settings: Any,
-) -> Any:  # fmt: skip
+) -> Result:  # fmt: skip
     """Train an algorithm on an environment (an id, or a function that makes one).
 
     Settings are any keys of the configuration: `covey.train("dqn", "CartPole-v1", lr=1e-3)`.
     """
+    from covey.session import Session
+
     file = read_toml(Path(config)) if config is not None else None
     whole = configured(algo, env, recipe, engine, settings, file)
     factory = None if isinstance(env, str) else env
-    return raised(start(whole, out, quiet, env=factory, network=network))
+    with Session(whole, new_run(whole, out), factory, network, quiet=quiet) as session:
+        session.task.run(env_steps=whole.steps)
+        return raised(session.finish())
 
 
-def raised(result: Any) -> Any:
+def raised(result: Result) -> Result:
     """The result; Ctrl-C goes on as what it is, now that the run is saved."""
     if result.reason == "interrupted":
         raise KeyboardInterrupt
     return result
 
 
-def start(
-    config: TrainConfig, out: str | Path | None = None, quiet: bool = False,
-    env: EnvLike | None = None, network: Any = None,
-) -> Any:  # fmt: skip
-    """Train by a checked configuration, in a new folder."""
+def new_run(config: TrainConfig, out: str | Path | None = None) -> Run:
+    """A new folder for a checked configuration."""
     check_device(config.device)
-    run = Run.create(config, None if out is None else Path(out))
-    return _stretch(run, quiet, env, network, None)
+    return Run.create(config, None if out is None else Path(out))
 
 
 def resume(
     run: str | Path | None = None, *, steps: int | None = None, until: float | None = None,
     env: EnvLike | None = None, network: Any = None, quiet: bool = False,
-) -> Any:  # fmt: skip
+) -> Result:  # fmt: skip
     """Go on with a run from its newest good checkpoint; raises KeyboardInterrupt on Ctrl-C."""
-    return raised(go_on(find(None if run is None else str(run)), steps, until, env, network, quiet))
+    folder = find(None if run is None else str(run))
+    with reopened(folder, steps, until, env, network, quiet) as session:
+        session.task.run(env_steps=session.config.steps)
+        return raised(session.finish())
 
 
-def go_on(
+def reopened(
     folder: Path, steps: int | None, until: float | None, env: EnvLike | None = None,
     network: Any = None, quiet: bool = False,
-) -> Any:  # fmt: skip
-    """Resume, and say how it ended."""
+) -> Session:  # fmt: skip
+    """A session that goes on where the newest good checkpoint of a run stands."""
+    from covey.session import Session
+
     config = saved_config(folder)
     wanted = {"steps": steps, "until": until}
     config = override(config, {k: v for k, v in wanted.items() if v is not None})
     saved = matching_checkpoint(folder, config)
-    if saved.manifest["step"] >= config.steps:
+    at = saved.manifest["step"]
+    if at >= config.steps:
         raise UserError(
-            f"{folder} is at env step {saved.manifest['step']} of {config.steps} already. "
+            f"{folder} is at env step {at} of {config.steps} already. "
             f"Go further with: covey resume {folder} --steps {2 * config.steps}"
         )
     check_device(config.device)
-    check(config.env if env is None else env, config.env_kwargs).close()
-    return _stretch(Run(folder, config, saved.manifest["step"]), quiet, env, network, saved)
+    env = known_env(config, env)
+    check(env, config.env_kwargs).close()
+    return Session(config, Run(folder, config, at), env, network, saved, quiet)
 
 
 def check_device(device: str) -> None:
@@ -110,7 +117,23 @@ def check_device(device: str) -> None:
 
 def saved_config(folder: Path) -> TrainConfig:
     """The configuration that a run was started with."""
-    return catalog.configure(None, None, file=read_toml(folder / "config.toml"))
+    # without presets: they may have changed since, and what is not set was meant not to be set
+    file = read_toml(folder / "config.toml")
+    return catalog.configure(None, None, file=file, use_presets=False)
+
+
+def known_env(config: TrainConfig, env: EnvLike | None) -> EnvLike:
+    """The environment given, or the one that the run names."""
+    if env is not None:
+        return env
+    try:
+        registered(config.env)
+    except UserError as error:
+        raise UserError(
+            f"{error} If it was made by a function: Give the function that makes it, as env=..., "
+            "from Python."
+        ) from None
+    return config.env
 
 
 def matching_checkpoint(folder: Path, config: TrainConfig) -> checkpoint.Checkpoint:
@@ -124,35 +147,6 @@ def matching_checkpoint(folder: Path, config: TrainConfig) -> checkpoint.Checkpo
                 "Set it back, or train a new run."
             )
     return saved
-
-
-def _stretch(run: Run, quiet: bool, env: EnvLike | None, network: Any, saved: Any) -> Any:
-    import torch
-    from threadpoolctl import threadpool_limits
-
-    from covey.session import Session
-    from covey.team import run as run_team
-    from covey.views.progress import Progress
-
-    config = run.config
-    recipe = catalog.recipe(config.recipe)
-    torch.set_num_threads(config.threads or _threads(env, config))
-    progress = Progress(config.steps, quiet=quiet)
-    # numpy multiplies small matrices here: one thread is fastest, and always gives the same bits
-    with (
-        threadpool_limits(limits=1, user_api="blas"),
-        Session(config, run, progress, env, network, saved) as session,
-    ):
-        run_team(lambda team: recipe(team, session), seed=config.seed)
-        return session.finish()
-
-
-def _threads(env: EnvLike | None, config: TrainConfig) -> int:
-    """Small networks are fastest on one thread; convolutions use what there is."""
-    probe = make_env(env or config.env, 1, env_kwargs=config.env_kwargs)
-    probe.close()
-    images = any(leaf.is_image for leaf in probe.spec.leaves.values())
-    return len(os.sched_getaffinity(0)) if images else 1
 
 
 class Policy:
@@ -182,7 +176,7 @@ def load(
     folder = find(None if run is None else str(run))
     config = saved_config(folder)
     saved = matching_checkpoint(folder, config)
-    envs = make_env(env or config.env, 1, env_kwargs=config.env_kwargs)
+    envs = make_env(known_env(config, env), 1, env_kwargs=config.env_kwargs)
     if saved.manifest["spec"] != envs.spec.signature():
         raise UserError(f"{saved.path} was saved with other spaces than {envs.name} has now.")
     team = Team(config.seed)
@@ -198,7 +192,7 @@ def evaluate(
     env: EnvLike | None = None, network: Any = None,
 ) -> dict[str, Any]:  # fmt: skip
     """Greedy episodes of a run's newest good weights."""
-    from covey.evaluate import Evaluator
+    from covey.evaluation import Evaluator
 
     policy = load(run, env=env, network=network)
     c = policy.config

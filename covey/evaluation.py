@@ -23,13 +23,13 @@ class Evaluation(NamedTuple):
 
     @property
     def return_mean(self) -> float:
-        """Mean return."""
-        return float(np.mean(self.returns))
+        """Mean return; NaN of no episodes."""
+        return float(np.mean(self.returns)) if self.returns else float("nan")
 
     @property
     def return_std(self) -> float:
-        """Standard deviation of the returns."""
-        return float(np.std(self.returns))
+        """Standard deviation of the returns; NaN of no episodes."""
+        return float(np.std(self.returns)) if self.returns else float("nan")
 
 
 class Evaluator:
