@@ -13,10 +13,10 @@ if TYPE_CHECKING:
     from covey.algos.a2c import A2C as A2C
     from covey.algos.dqn import DQN as DQN
     from covey.algos.ppo import PPO as PPO
-    from covey.collect import Collector as Collector
     from covey.envs import make_env as make_env
     from covey.errors import UserError as UserError
     from covey.evaluation import Evaluator as Evaluator
+    from covey.steps import Collector as Collector
     from covey.task import Ctx as Ctx
     from covey.task import Task as Task
     from covey.task import declare as declare
@@ -32,10 +32,10 @@ _HOMES = {
     "A2C": "covey.algos.a2c",
     "DQN": "covey.algos.dqn",
     "PPO": "covey.algos.ppo",
-    "Collector": "covey.collect",
+    "Collector": "covey.steps",
     "make_env": "covey.envs",
     "UserError": "covey.errors",
-    "Evaluator": "covey.evaluate",
+    "Evaluator": "covey.evaluation",
     "Ctx": "covey.task",
     "Task": "covey.task",
     "declare": "covey.task",

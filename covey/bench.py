@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from covey import catalog
-from covey.collect import Collector
 from covey.envs import make_env
 from covey.links.replay import Replay
+from covey.steps import Collector
 from covey.team import Team
 from covey.vector import random_actions
 

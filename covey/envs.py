@@ -94,9 +94,11 @@ class Envs:
         reward_B = raw.reward_B
         if self.scale is not None:
             reward_B = self.scale(reward_B, last_B)
+        finals = []
         for final_b, obs in raw.finals:
             self._check_finite(obs[None], raw.reward_B[final_b : final_b + 1], final_b)
-        finals = [final for final in raw.finals if not raw.terminated_B[final[0]]]
+            if not raw.terminated_B[final_b]:
+                finals.append((final_b, obs))
         return Step(reward_B, 1.0 - raw.terminated_B, last_B, raw.valid_B, finals)
 
     def finished(self) -> list[Episode]:

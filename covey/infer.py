@@ -55,13 +55,13 @@ def _translate(module: nn.Module) -> Forward | None:
 
 
 def _q_net(net: QNet) -> Forward | None:
-    trunk = _chain([net.encoder, *net.trunk])
+    if net.value is None:
+        return _chain([net.encoder, *net.trunk, net.advantage])
+    trunk, advantage, value = (
+        _chain([net.encoder, *net.trunk]), _linear(net.advantage), _linear(net.value),
+    )  # fmt: skip
     if trunk is None:
         return None
-    advantage = _linear(net.advantage)
-    if net.value is None:
-        return lambda obs_B: advantage(trunk(obs_B))
-    value = _linear(net.value)
 
     def dueling(obs_B: Array) -> Array:
         h_BF = trunk(obs_B)

@@ -2,36 +2,14 @@
 
 from __future__ import annotations
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import huber_loss
-
-from covey.types import Array
 
 
 def huber(error: Tensor, kappa: float = 1.0) -> Tensor:
     """0.5 e^2 within kappa, linear outside (Huber 1964)."""
     return huber_loss(error, torch.zeros_like(error), reduction="none", delta=kappa)
-
-
-def double_q_target(
-    return_N: Array, discount_N: Array, chooser_NA: Array, next_target_NA: Array
-) -> Array:
-    """R + discount Q_target(s', argmax_a Q_chooser(s', a)), in numpy.
-
-    The online network chooses in van Hasselt et al. 2016, eq. 4; the target network itself in
-    Mnih et al. 2015.
-    """
-    best_N = chooser_NA.argmax(axis=1)
-    target_N: Array = return_N + discount_N * next_target_NA[np.arange(len(best_N)), best_N]
-    return target_N
-
-
-def q_loss(q_NA: Tensor, action_N: Tensor, target_N: Tensor) -> tuple[Tensor, Tensor]:
-    """Huber loss of each row, and its temporal-difference error."""
-    q_N = q_NA.gather(1, action_N.unsqueeze(1)).squeeze(1)
-    return huber_loss(q_N, target_N, reduction="none"), (target_N - q_N).detach()
 
 
 def quantile_huber(theta_NQ: Tensor, target_NQ: Tensor, kappa: float = 1.0) -> Tensor:

@@ -113,18 +113,18 @@ class Encoder(nn.Module):
 
     def forward(self, obs: Obs) -> Tensor:
         """Features of all leaves side by side."""
-        said = [part(x) for part, x in self._pairs(obs)]
-        return said[0] if len(said) == 1 else torch.cat(said, dim=-1)
+        if isinstance(obs, Tensor):
+            features: Tensor = self.parts[0](obs)
+            return features
+        said = [part(obs[name]) for name, part in zip(self.names, self.parts, strict=True)]
+        return torch.cat(said, dim=-1)
 
     def update(self, obs: Obs) -> None:
         """Show the normalisers what was learnt from."""
-        for part, x in self._pairs(obs):
+        for name, part in zip(self.names, self.parts, strict=True):
+            x = obs if isinstance(obs, Tensor) else obs[name]
             if isinstance(part, Numbers) and part.normalize is not None:
                 part.normalize.update(x.reshape(len(x), -1))
-
-    def _pairs(self, obs: Obs) -> list[tuple[nn.Module, Tensor]]:
-        leaves = [obs[name] for name in self.names] if isinstance(obs, dict) else [obs]
-        return list(zip(self.parts, leaves, strict=True))
 
 
 class Pixels(nn.Module):

@@ -41,6 +41,19 @@ def n_step(reward_TB: Array, discount_TB: Array, last_TB: Array, gamma: float, n
     return NStep(return_TB.astype(np.float32), weight_TB.astype(np.float32), length_TB)
 
 
+def double_q_target(
+    return_N: Array, discount_N: Array, chooser_NA: Array, next_target_NA: Array
+) -> Array:
+    """R + discount Q_target(s', argmax_a Q_chooser(s', a)), in numpy.
+
+    The online network chooses in van Hasselt et al. 2016, eq. 4; the target network itself in
+    Mnih et al. 2015.
+    """
+    best_N = chooser_NA.argmax(axis=1)
+    target_N: Array = return_N + discount_N * next_target_NA[np.arange(len(best_N)), best_N]
+    return target_N
+
+
 def gae(
     reward_TB: Array, discount_TB: Array, last_TB: Array, value_TB: Array, next_value_TB: Array,
     gamma: float, lambda_: float,

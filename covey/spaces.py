@@ -1,4 +1,4 @@
-"""gymnasium spaces as the plain data of a `Spec`, and actions as the environment wants them."""
+"""gymnasium spaces as the plain data of a `Spec`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import gymnasium as gym
 import numpy as np
 
 from covey.errors import UserError
-from covey.types import Array, Leaf, Spec
+from covey.types import Leaf, Spec
 
 spaces = gym.spaces
 
@@ -44,55 +44,3 @@ def _leaves(name: str, space: gym.Space[Any], path: str = "") -> list[tuple[str,
         f"{name} has the observation space {space}; covey takes Box, Discrete, MultiDiscrete, "
         "MultiBinary and Dict of these. Wrap the environment to offer one of them."
     )
-
-
-def write_obs(space: gym.Space[Any], obs: Any, out: Array, field: str = "obs") -> None:
-    """Copy one observation, or a batch of them, into its place; `field` names it in errors."""
-    _write(space, obs, out, "", field)
-
-
-def _write(space: gym.Space[Any], obs: Any, out: Array, path: str, field: str) -> None:
-    if isinstance(space, spaces.Dict):
-        if not isinstance(obs, dict) or set(obs) != set(space):
-            raise UserError(f"field {field} has not the entries {sorted(space)} of its space")
-        for key, inner in space.items():
-            name = f"{path}.{key}" if path else key
-            _write(inner, obs[key], out, name, f"{field}.{key}")
-        return
-    target = out[path] if path else out
-    value = np.asarray(obs)
-    if value.shape != target.shape:
-        raise UserError(f"field {field} has shape {value.shape}, its space says {target.shape}")
-    if value.dtype != space.dtype and not np.can_cast(value.dtype, space.dtype):  # type: ignore[arg-type]
-        raise UserError(f"field {field} is {value.dtype}, its space says {space.dtype}")
-    if isinstance(space, spaces.Discrete):
-        value = value - space.start
-    elif isinstance(space, spaces.MultiDiscrete):
-        value = (value - space.start).reshape(target.shape)
-    target[...] = value
-
-
-class ActionMap:
-    """Actions as networks say them, as the environment wants them.
-
-    Choices count from 0 here and from `start` there. A bounded continuous action is in [-1, 1] here
-    and in [low, high] there; what lies outside is clipped, what has no bounds is passed on.
-    """
-
-    def __init__(self, space: gym.Space[Any]) -> None:
-        self.space = space
-        if isinstance(space, spaces.Box):
-            low, high = space.low.reshape(-1), space.high.reshape(-1)
-            self.bounded = np.isfinite(low) & np.isfinite(high)
-            self.low, self.high = low, high
-            self.half = np.where(self.bounded, (high - low) / 2, 1).astype(np.float32)
-            self.centre = np.where(self.bounded, (high + low) / 2, 0).astype(np.float32)
-
-    def __call__(self, action_B: Array) -> Array:
-        """(B, ...) actions for B environments."""
-        if isinstance(self.space, spaces.Discrete):
-            return action_B + self.space.start if self.space.start else action_B
-        assert isinstance(self.space, spaces.Box)
-        wanted = np.clip(self.centre + self.half * action_B, self.low, self.high)
-        shaped: Array = wanted.reshape(len(action_B), *self.space.shape)
-        return shaped.astype(self.space.dtype, copy=False)

@@ -6,6 +6,7 @@ order after all fronts and see the exception of what they wrap, like a context m
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
@@ -14,8 +15,9 @@ from time import perf_counter
 from types import GeneratorType, TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
+
 from covey.errors import UserError, nearest
-from covey.timing import Timing
 from covey.types import Tree
 
 StepFunction = Callable[["Ctx"], Any]
@@ -69,6 +71,31 @@ class Shared:
     def publish(self, name: str, value: Any) -> None:
         """Make a value the newest."""
         self._values[name] = value
+
+
+class Timing:
+    """How long a step took, on a clock that never jumps; percentiles are of the newest spans."""
+
+    KEPT = 2048
+
+    def __init__(self) -> None:
+        self.newest: deque[tuple[float, float]] = deque(maxlen=self.KEPT)
+        self.count = 0
+        self.total = 0.0
+
+    def add(self, began: float, ended: float) -> None:
+        """One more span."""
+        self.newest.append((began, ended))
+        self.count += 1
+        self.total += ended - began
+
+    def summary(self) -> dict[str, float]:
+        """Count, total and mean of all, percentiles of the newest."""
+        spans = [ended - began for began, ended in self.newest] or [0.0]
+        p50, p95, p99 = (float(p) for p in np.percentile(spans, [50, 95, 99]))
+        mean = self.total / max(1, self.count)
+        counts = {"count": self.count, "total": self.total, "mean": mean}
+        return {**counts, "p50": p50, "p95": p95, "p99": p99}
 
 
 class Use(NamedTuple):
@@ -156,7 +183,7 @@ class Task:
         limits = {"rounds": rounds, "updates": updates, "env_steps": env_steps}
         self._check_flow()
         while (reason := self.stopped or self._limit_reached(limits)) is None:
-            ctx = Ctx(self._shared, self._kept)
+            ctx, fronts = Ctx(self._shared, self._kept), []
             with ExitStack() as backs:
                 for use in self._uses:
                     began = perf_counter()
@@ -164,8 +191,10 @@ class Task:
                     if isinstance(half, GeneratorType):
                         next(half, None)
                         backs.push(partial(_back, half, use))
-                    use.timing.add(began, perf_counter())
+                    fronts.append((use.timing, began, perf_counter()))
                 self._join(ctx)
+            for timing, began, ended in fronts:
+                timing.add(began, ended)
             ctx.rounds += 1
             self._end_round(ctx)
             if until is not None and until(ctx):
@@ -244,7 +273,7 @@ class Task:
 
     def spans(self) -> list[tuple[str, float, float]]:
         """The newest (step, begin, end) in seconds, for a trace."""
-        spans = [(u.name, *span) for u in self._uses for span in u.timing.spans()]
+        spans = [(u.name, *span) for u in self._uses for span in u.timing.newest]
         return sorted(spans, key=lambda span: span[1])
 
     def state(self) -> Tree:

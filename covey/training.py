@@ -159,7 +159,7 @@ class Policy:
     def __call__(self, obs: Any, greedy: bool = True) -> Any:
         """An action as the environment takes it."""
         row = self._env.empty(1)
-        from covey.spaces import write_obs
+        from covey.vector import write_obs
 
         stepper = self._env.stepper
         write_obs(stepper.one_obs_space, obs, row[0, ...])

@@ -13,15 +13,64 @@ import gymnasium as gym
 import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 
+from covey.attributes import attributes, set_attributes, suffice
 from covey.errors import UserError
-from covey.spaces import ActionMap, spec_of, write_obs
+from covey.spaces import spec_of
 from covey.types import Array, Spec, Tree
+
+spaces = gym.spaces
 
 LONGEST_REPLAY = 100_000  # steps of one episode that are kept so that it can be played again
 
 
 class EnvError(UserError):
     """The environment broke its contract: environment index, step and field are named."""
+
+
+def write_obs(
+    space: gym.Space[Any], obs: Any, out: Array, field: str = "obs", path: str = ""
+) -> None:
+    """Copy one observation, or a batch of them, into its place; `field` names it in errors."""
+    if isinstance(space, spaces.Dict):
+        if not isinstance(obs, dict) or set(obs) != set(space):
+            raise UserError(f"field {field} has not the entries {sorted(space)} of its space")
+        for key, inner in space.items():
+            write_obs(inner, obs[key], out, f"{field}.{key}", f"{path}.{key}" if path else key)
+        return
+    target, value = out[path] if path else out, np.asarray(obs)
+    if value.shape != target.shape:
+        raise UserError(f"field {field} has shape {value.shape}, its space says {target.shape}")
+    if value.dtype != space.dtype and not np.can_cast(value.dtype, space.dtype):  # type: ignore[arg-type]
+        raise UserError(f"field {field} is {value.dtype}, its space says {space.dtype}")
+    if isinstance(space, spaces.Discrete | spaces.MultiDiscrete):
+        value = value - space.start  # whole numbers count from 0 here
+    target[...] = value
+
+
+class ActionMap:
+    """Actions as networks say them, as the environment wants them.
+
+    Choices count from 0 here and from `start` there. A bounded continuous action is in [-1, 1] here
+    and in [low, high] there; what lies outside is clipped, what has no bounds is passed on.
+    """
+
+    def __init__(self, space: gym.Space[Any]) -> None:
+        self.space = space
+        if isinstance(space, spaces.Box):
+            low, high = space.low.reshape(-1), space.high.reshape(-1)
+            self.bounded = np.isfinite(low) & np.isfinite(high)
+            self.low, self.high = low, high
+            self.half = np.where(self.bounded, (high - low) / 2, 1).astype(np.float32)
+            self.centre = np.where(self.bounded, (high + low) / 2, 0).astype(np.float32)
+
+    def __call__(self, action_B: Array) -> Array:
+        """(B, ...) actions for B environments."""
+        if isinstance(self.space, spaces.Discrete):
+            return action_B + self.space.start if self.space.start else action_B
+        assert isinstance(self.space, spaces.Box)
+        wanted = np.clip(self.centre + self.half * action_B, self.low, self.high)
+        shaped: Array = wanted.reshape(len(action_B), *self.space.shape)
+        return shaped.astype(self.space.dtype, copy=False)
 
 
 class Raw(NamedTuple):
@@ -166,7 +215,10 @@ class VectorEnvs:
     def reset(self, seeds: list[int], out_B: Array) -> None:
         """Begin an episode everywhere."""
         obs_B, _ = self.env.reset(seed=seeds[0])
-        self._write(obs_B, out_B)
+        try:
+            write_obs(self.obs_space, obs_B, out_B)
+        except UserError as error:
+            raise self._broken(str(error)) from None
         self._over_B = np.zeros(len(out_B), bool)
 
     def step(self, action_B: Array, out_B: Array) -> Raw:
@@ -179,7 +231,10 @@ class VectorEnvs:
         if not isinstance(result, tuple) or len(result) != 5:
             raise self._broken("step must return obs, reward, terminated, truncated, info")
         obs_B, reward_B, terminated_B, truncated_B, info = result
-        self._write(obs_B, out_B)
+        try:
+            write_obs(self.obs_space, obs_B, out_B)
+        except UserError as error:
+            raise self._broken(str(error)) from None
         over_B = np.logical_or(terminated_B, truncated_B)
         if np.shape(reward_B) != over_B.shape or over_B.shape != out_B.shape[:1]:
             raise self._broken(
@@ -198,19 +253,13 @@ class VectorEnvs:
         write_obs(self.env.single_observation_space, obs, row, "final_obs")
         return row
 
-    def _write(self, obs_B: Any, out_B: Array) -> None:
-        try:
-            write_obs(self.obs_space, obs_B, out_B)
-        except UserError as error:
-            raise self._broken(str(error)) from None
-
     def _broken(self, what: str) -> EnvError:
         return EnvError(f"{self.name}, all environments, step {self.steps}: {what}.")
 
     def state(self) -> Tree:
         """The environment's own plain attributes and random state, if these are all it has."""
         inner = self.env.unwrapped
-        return {"over": self._over_B.copy(), "exact": self._exact(), "inner": _attributes(inner)}
+        return {"over": self._over_B.copy(), "exact": self._exact(), "inner": attributes(inner)}
 
     def restore(self, state: Tree, obs_B: Array) -> bool:
         """Set them back; False where that is not enough."""
@@ -218,14 +267,18 @@ class VectorEnvs:
         if not state["exact"] or len(state["over"]) != len(self._over_B):
             return False
         self.env.reset(seed=0)  # makes what only a reset makes
-        _set_attributes(inner, saved)
+        set_attributes(inner, saved)
         self._over_B = state["over"].astype(bool)
         return True
 
     def _exact(self) -> bool:
         """Whether attributes are enough: tried on another copy, from the middle of its episodes."""
         if not hasattr(self, "_is_exact"):
-            self._is_exact = _attributes_suffice(self.make(len(self._over_B)), self.spec)
+            num, rng = len(self._over_B), np.random.default_rng(0)
+            actions = [self.to_env(random_actions(self.spec, num, rng)) for _ in range(128)]
+            copy = self.make(num)
+            self._is_exact = suffice(copy, actions)
+            copy.close()
         return self._is_exact
 
     def close(self) -> None:
@@ -236,48 +289,6 @@ class VectorEnvs:
 def raised(what: str, error: Exception) -> str:
     """Said of code that is not ours."""
     return f"{what} raised {type(error).__name__}: {error} (--debug shows where)"
-
-
-PLAIN = (bool, int, float, str, type(None))
-
-
-def _attributes(thing: Any) -> Tree:
-    found: Tree = {}
-    for name, value in vars(thing).items():
-        if isinstance(value, np.random.Generator):
-            found[name] = {"rng": value.bit_generator.state}
-        elif isinstance(value, PLAIN):
-            found[name] = value
-        elif isinstance(value, np.ndarray) and value.dtype != object:
-            found[name] = value.copy()
-    return found
-
-
-def _set_attributes(thing: Any, saved: Tree) -> None:
-    for name, value in saved.items():
-        if isinstance(value, dict) and "rng" in value:
-            getattr(thing, name).bit_generator.state = value["rng"]
-        else:
-            setattr(thing, name, value.copy() if isinstance(value, np.ndarray) else value)
-
-
-def _attributes_suffice(env: VectorEnv, spec: Spec, steps: int = 64) -> bool:
-    rng, to_env = np.random.default_rng(0), ActionMap(env.single_action_space)
-    actions = [to_env(random_actions(spec, env.num_envs, rng)) for _ in range(2 * steps)]
-    env.reset(seed=0)
-    for action_B in actions[:steps]:
-        env.step(action_B)
-    middle = _attributes(env.unwrapped)
-    first = [env.step(action_B)[:4] for action_B in actions[steps:]]
-    _set_attributes(env.unwrapped, middle)
-    second = [env.step(action_B)[:4] for action_B in actions[steps:]]
-    env.close()
-    return str(first) == str(second) and all(
-        np.array_equal(x, y)
-        for one, two in zip(first, second, strict=True)
-        for x, y in zip(one, two, strict=True)
-        if isinstance(x, np.ndarray)
-    )
 
 
 def random_actions(spec: Spec, num: int, rng: np.random.Generator) -> Array:

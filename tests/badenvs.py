@@ -6,7 +6,7 @@ from gymnasium import spaces
 
 
 class Counting(gym.Env):
-    """obs = (number of this environment, episode, step); ends as told; reward = 10 episode + step."""
+    """obs = (which environment, episode, step); reward = 10 episode + step; ends as told."""
 
     def __init__(self, ends="truncated", length=5, number=0):
         self.observation_space = spaces.Box(-1e6, 1e6, (3,), np.float32)

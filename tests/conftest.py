@@ -76,7 +76,7 @@ def _descriptors():
     found = {}
     for entry in Path("/proc/self/fd").iterdir():
         try:
-            found[entry.name] = os.readlink(entry)
+            found[entry.name] = str(entry.readlink())
         except OSError:
             continue
     return found

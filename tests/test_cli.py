@@ -1,6 +1,8 @@
 """The command line as a user meets it: every mistake costs a second and one sentence."""
 
 import json
+import subprocess
+import sys
 import time
 
 import pytest
@@ -25,6 +27,7 @@ USAGE = [
     ("train dqn CartPole-v1 --set lr=0", "lr = 0 is out of range: it must be above 0"),
     ("train dqn CartPole-v1 --set lr=-1e-3", "lr = -0.001 is out of range"),
     ("train dqn CartPole-v1 --set lr=nan", "must be a number"),
+    ("train dqn CartPole-v1 --set lr=-.5", "lr = -0.5 is out of range"),
     ("train dqn CartPole-v1 --set lr=fast", "lr = 'fast' must be a number"),
     ("train dqn CartPole-v1 --set double=2", "double = 2 must be true or false"),
     ("train dqn CartPole-v1 --set hidden=[0]", "hidden = 0 is out of range"),
@@ -104,10 +107,10 @@ def test_a_mistake_costs_a_second_and_no_torch(number, covey_cli, files):
 
 
 def test_help_and_usage_do_not_import_torch(covey_cli, tmp_path):
-    spy = "import sys; from covey.cli import main; main(sys.argv[1:]); assert 'torch' not in sys.modules"
-    import subprocess
-    import sys
-
+    spy = (
+        "import sys; from covey.cli import main; main(sys.argv[1:]);"
+        "assert 'torch' not in sys.modules"
+    )
     for words in (["--help"], ["train", "--help"], ["train", "pp", "x"], ["list"], ["--version"],
                   ["train", "dqn", "Pendulum-v1"], ["show-config", "ppo", "CartPole-v1"],
                   ["check-env", "CartPole-v1"], ["resume"]):  # fmt: skip

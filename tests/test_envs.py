@@ -4,9 +4,9 @@ import pytest
 from badenvs import Broken, Coin, Counting, Sight
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
-from covey.collect import Collector
 from covey.envs import EXTRAS, RewardScale, make_env, registered
 from covey.errors import UserError
+from covey.steps import Collector
 from covey.vector import EnvError, random_actions
 
 
@@ -74,7 +74,7 @@ def test_unrolls_with_an_overlap_join_without_a_gap(kind):
 
     collector = Collector(counting(kind, "truncated"), Looking(), 4)
     whole = Collector(counting(kind, "truncated"), Still(), 16).collect(0)
-    seen, finals = [], set()
+    seen, finals, previous = [], set(), None
     for i in range(4):
         u = collector.collect(0)
         assert u.obs_TB.shape == (8, 2, 3)

@@ -24,25 +24,6 @@ def test_huber(error, kappa, wanted):
     assert losses.huber(torch.tensor([error]), kappa).tolist() == [wanted]
 
 
-def test_double_q_target_values_what_the_chooser_picks():
-    chooser = np.array([[1.0, 2.0], [5.0, 4.0]])
-    target_net = np.array([[10.0, 20.0], [30.0, 40.0]])
-    got = losses.double_q_target(np.array([1.0, 2.0]), np.array([0.5, 0.0]), chooser, target_net)
-    assert got.tolist() == [1 + 0.5 * 20, 2]
-    same = losses.double_q_target(np.ones(2), np.ones(2), target_net, target_net)
-    assert same.tolist() == [21.0, 41.0]
-
-
-def test_q_loss():
-    q = torch.tensor([[1.0, 9.0], [9.0, 2.0], [3.0, 9.0]], requires_grad=True)
-    loss, td = losses.q_loss(q, torch.tensor([0, 1, 0]), torch.tensor([1.5, 5.0, 3.0]))
-    assert loss.tolist() == [0.125, 2.5, 0.0]
-    assert td.tolist() == [0.5, 3.0, 0.0]
-    assert not td.requires_grad
-    loss.sum().backward()
-    assert q.grad.tolist() == [[-0.5, 0.0], [0.0, -1.0], [0.0, 0.0]]
-
-
 def slow_quantile_huber(theta, target, kappa):
     """Dabney et al. 2018, eq. 9 and 10, for one row."""
     total = 0.0
@@ -179,7 +160,6 @@ PROB = TARGET.softmax(dim=1)
 ACTIONS = torch.tensor([0, 5, 2, 2])
 DIFFERENTIABLE = {
     "huber": lambda x: losses.huber(x, 0.7),
-    "q_loss": lambda x: losses.q_loss(x, ACTIONS, TARGET[:, 0])[0],
     "quantile_huber": lambda x: losses.quantile_huber(x, TARGET),
     "categorical_loss": lambda x: losses.categorical_loss(x, PROB),
     "policy_gradient": lambda x: losses.policy_gradient(x, TARGET),

@@ -1,4 +1,4 @@
-"""Stop and resume equals never stopped: weights, optimizer, replay, random numbers, environments."""
+"""Stop and resume equals never stopped: weights, optimizer, replay, random numbers, envs."""
 
 import json
 import signal
@@ -55,7 +55,7 @@ def test_killed_at_three_points_and_resumed_is_as_never_stopped(
     for kill in range(3):
         newest = 500 * (1 + 2 * kill) + int(rng.integers(500))
 
-        def passed(newest=newest):
+        def passed(newest=newest, first=first):
             saved = checkpoint.steps(folder / "checkpoints")
             return first.poll() is not None or (saved and int(saved[0].name[5:]) >= newest - 500)
 

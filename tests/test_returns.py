@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from covey.returns import gae, lambda_returns, n_step, vtrace
+from covey.returns import double_q_target, gae, lambda_returns, n_step, vtrace
 
 GAMMA = 0.9
 SEEDS = [0, 1, 2, 3]
@@ -252,3 +252,12 @@ def test_float32_stays_float32(name):
         "vtrace": lambda: vtrace(np.zeros_like(reward), *data, GAMMA, 0.95).advantage_TB,
     }[name]()
     assert got.dtype == np.float32
+
+
+def test_double_q_target_values_what_the_chooser_picks():
+    chooser = np.array([[1.0, 2.0], [5.0, 4.0]])
+    target_net = np.array([[10.0, 20.0], [30.0, 40.0]])
+    got = double_q_target(np.array([1.0, 2.0]), np.array([0.5, 0.0]), chooser, target_net)
+    assert got.tolist() == [1 + 0.5 * 20, 2]
+    same = double_q_target(np.ones(2), np.ones(2), target_net, target_net)
+    assert same.tolist() == [21.0, 41.0]

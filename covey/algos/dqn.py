@@ -12,7 +12,7 @@ import numpy as np
 
 from covey.config import option
 from covey.explore import epsilon_greedy, linear
-from covey.returns import n_step
+from covey.returns import double_q_target, n_step
 from covey.types import Array, Metrics, Spec, Tree, Unroll
 
 if TYPE_CHECKING:
@@ -102,18 +102,21 @@ class DQN:
 
     def learn(self, rows: dict[str, Array]) -> Metrics:
         """One update; every `target_every` of them the target network catches up."""
-        from covey.losses import double_q_target, q_loss
-        from covey.nets import show, tensors
+        import torch
+        from torch.nn.functional import huber_loss
+
+        from covey.nets import as_obs, show
 
         next_target_NA = self.target_forward(rows["next_obs"])
         chooser_NA = self.forward(rows["next_obs"]) if self.config.double else next_target_NA
         target_N = double_q_target(rows["return"], rows["discount"], chooser_NA, next_target_NA)
-        batch = tensors({**rows, "target": target_N}, self.device)
-        loss_N, _ = q_loss(self.module(batch["obs"]), batch["action"], batch["target"])
-        loss = loss_N.mean()
+        obs_N = as_obs(rows["obs"], self.device)
+        action_N1 = torch.from_numpy(rows["action"]).to(self.device).unsqueeze(1)
+        q_N = self.module(obs_N).gather(1, action_N1).squeeze(1)
+        loss = huber_loss(q_N, torch.from_numpy(target_N).to(self.device))
         norm = self.optimizer.step(loss)
         if self.config.normalize:
-            show(self.module, batch["obs"])
+            show(self.module, obs_N)
         if self.updates % self.config.target_every == 0:
             self.target.load_state_dict(self.module.state_dict())
         return {"loss": float(loss.detach()), "grad_norm": norm, "q": float(target_N.mean())}

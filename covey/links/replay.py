@@ -37,10 +37,14 @@ class Replay:
     def _check(self, rows: dict[str, Array], num: int) -> None:
         for name in self.columns.keys() | rows.keys():
             column, value = self.columns.get(name), rows.get(name)
-            wanted = "nothing" if column is None else _form(column, num)
-            given = "nothing" if value is None else _form(value, len(value))
-            if given != wanted:
-                raise UserError(f"replay column '{name}' holds {wanted} but was given {given}.")
+            if (
+                column is None
+                or value is None
+                or ((value.dtype, value.shape) != (column.dtype, (num, *column.shape[1:])))
+            ):
+                holds = "nothing" if column is None else _form(column, num)
+                given = "nothing" if value is None else _form(value, len(value))
+                raise UserError(f"replay column '{name}' holds {holds} but was given {given}.")
 
     def sample(self, num: int) -> dict[str, Array]:
         """`num` rows, each equally likely, with replacement."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from covey import steps
-from covey.collect import Collector
 from covey.envs import make_env
+from covey.steps import Collector
 
 if TYPE_CHECKING:
     from covey.session import Session

@@ -2,14 +2,14 @@
 
 import pytest
 
-from covey.timing import Timing
+from covey.task import Timing
 
 NAMES = ["count", "total", "mean", "p50", "p95", "p99"]
 
 
 def test_nothing_took_no_time():
     assert Timing().summary() == dict.fromkeys(NAMES, 0)
-    assert Timing().spans() == []
+    assert not Timing().newest
 
 
 def test_summary():
@@ -19,7 +19,7 @@ def test_summary():
     assert timing.summary() == pytest.approx(
         {"count": 101, "total": 5050, "mean": 50, "p50": 50, "p95": 95, "p99": 99}
     )
-    assert timing.spans()[:2] == [(0.0, 0.0), (10.0, 11.0)]
+    assert list(timing.newest)[:2] == [(0.0, 0.0), (10.0, 11.0)]
 
 
 def test_old_spans_leave_the_percentiles_and_stay_in_the_total():
@@ -32,4 +32,4 @@ def test_old_spans_leave_the_percentiles_and_stay_in_the_total():
     assert said["count"] == 2 * Timing.KEPT + 3
     assert said["total"] == 101 * Timing.KEPT + 3
     assert (said["p50"], said["p99"]) == (1.0, 1.0)
-    assert sorted(timing.spans()) == [(i, i + 1.0) for i in range(3, Timing.KEPT + 3)]
+    assert list(timing.newest) == [(i, i + 1.0) for i in range(3, Timing.KEPT + 3)]

@@ -1,0 +1,186 @@
+"""What there is to choose from, also when another package brings it."""
+
+import sys
+
+import pytest
+
+import covey
+from covey import catalog
+from covey.config import option, parts
+from covey.errors import UserError
+from covey.training import configured
+
+MODULE = '''
+from covey.algos.dqn import DQN, DQNConfig
+from covey.recipes.serial import serial
+
+CALLS = []
+
+
+class Toy:
+    """Delegates to DQN."""
+
+    Config = DQNConfig
+    actions = ("discrete",)
+    recipes = ("serial", "twice")
+    replayed = True
+    extra = {}
+
+    def __init__(self, spec, config, rng, network=None, device="cpu"):
+        self.inner = DQN(spec, config, rng, network, device)
+
+    def __getattr__(self, name):
+        return getattr(self.__dict__["inner"], name)
+
+
+def twice(team, session):
+    """The serial recipe, counted."""
+    CALLS.append(session.config.algo)
+    serial(team, session)
+'''
+TINY = {
+    "steps": 256, "num_envs": 2, "unroll": 16, "eval_every": 0, "eval_episodes": 1, "warmup": 32,
+    "hidden": [8], "quiet": True,
+}  # fmt: skip
+
+
+@pytest.fixture
+def outside(tmp_path, monkeypatch):
+    """Another package with an algorithm and a recipe, as pip would have installed it."""
+    site = tmp_path / "site"
+    about = site / "toy_rl-1.0.dist-info"
+    about.mkdir(parents=True)
+    (site / "toy_rl.py").write_text(MODULE)
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: toy-rl\nVersion: 1.0\n")
+    (about / "entry_points.txt").write_text(
+        "[covey.algorithms]\ntoy = toy_rl:Toy\n[covey.recipes]\ntwice = toy_rl:twice\n"
+    )
+    monkeypatch.syspath_prepend(site)
+    yield
+    sys.modules.pop("toy_rl", None)
+
+
+def test_what_is_ours_is_found():
+    assert catalog.algorithm("dqn") is covey.DQN
+    assert catalog.recipe("serial").__name__ == "serial"
+    for name in catalog.ALGORITHMS:
+        assert set(catalog.algorithm(name).recipes) <= set(catalog.RECIPES)
+
+
+@pytest.mark.parametrize(
+    ("choices", "sentence"),
+    [
+        (("pp", "E"), "unknown algorithm 'pp'. Did you mean 'ppo'?"),
+        (("zzz", "E"), "Known: a2c, dqn, ppo."),
+        (("ppo", "E", "seral"), "unknown recipe 'seral'. Did you mean 'serial'?"),
+        (("ppo", "E", None, "inlnie"), "unknown engine 'inlnie'. Did you mean 'inline'?"),
+        ((None, "E"), "algo is missing. Example: covey train ppo CartPole-v1"),
+        (("ppo", None), "env is missing."),
+    ],
+)
+def test_a_wrong_choice_is_one_sentence(choices, sentence):
+    with pytest.raises(UserError) as caught:
+        catalog.configure(*choices)
+    assert sentence in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", catalog.CHOICES)
+def test_the_choices_are_no_settings(name):
+    with pytest.raises(UserError, match=f"{name} is not set with --set"):
+        catalog.configure("ppo", "E", settings={name: "x"})
+
+
+PRESETS = [(env, algo) for env, algos in catalog.presets().items() for algo in algos]
+
+
+@pytest.mark.parametrize(("env", "algo"), PRESETS)
+def test_every_preset_configures_and_says_what_it_says(env, algo):
+    assert algo in catalog.ALGORITHMS
+    config = catalog.configure(algo, env)
+    leaves = {k: v for part in parts(config).values() for k, v in values(part).items()}
+    said = catalog.preset(env)[algo]
+    for key, value in {**said, **said.get("replay", {})}.items():
+        if key != "replay":
+            assert leaves[key] == (tuple(value) if isinstance(value, list) else value), key
+
+
+def values(part):
+    return {name: getattr(part, name) for name in part.__dataclass_fields__}
+
+
+@pytest.mark.parametrize(("env", "algo"), PRESETS)
+def test_every_preset_fits_its_environment(env, algo):
+    if env == "Acrobot-v1" or env == "CartPole-v1" or env == "Pendulum-v1":
+        assert configured(algo, env).algo == algo
+
+
+def test_every_environment_that_an_algorithm_fits_has_a_preset_for_it():
+    have = catalog.presets()
+    assert have["CartPole-v1"] == sorted(catalog.ALGORITHMS)
+    assert "dqn" not in have["Pendulum-v1"]
+    assert "defaults" not in have
+
+
+def test_an_environment_without_a_preset_has_none():
+    assert catalog.preset("Nowhere-v0") == {}
+    assert catalog.preset("../config") == {}
+
+
+def test_layers_come_default_preset_file_settings():
+    said = catalog.preset("CartPole-v1")["dqn"]
+    default = covey.DQN.Config()
+    assert default.lr != said["lr"]
+
+    def lr(**more):
+        return catalog.configure("dqn", "CartPole-v1", **more).algorithm.lr
+
+    assert catalog.configure("dqn", "Nowhere-v0", use_presets=False).algorithm.lr == default.lr
+    assert lr() == said["lr"]
+    assert lr(file={"lr": 0.3}) == 0.3
+    assert lr(file={"dqn": {"lr": 0.3}}, settings={"lr": 0.2}) == 0.2
+    assert lr(use_presets=False) == default.lr
+
+
+def test_a_file_may_choose_and_words_win():
+    file = {"algo": "ppo", "env": "CartPole-v1", "recipe": "serial", "seed": 9}
+    config = catalog.configure(None, None, file=file)
+    assert (config.algo, config.env, config.seed) == ("ppo", "CartPole-v1", 9)
+    assert catalog.configure("a2c", None, file=file).algo == "a2c"
+    assert file["algo"] == "ppo"  # the caller's own
+
+
+def test_a_replay_is_configured_for_those_that_have_one():
+    assert catalog.configure("dqn", "E").replay is not None
+    assert catalog.configure("ppo", "E").replay is None
+
+
+def test_an_algorithm_from_another_package_is_trained_resumed_and_loaded(outside, tmp_path):
+    result = covey.train("toy", "CartPole-v1", out=tmp_path / "run", **TINY)
+    assert (result.reason, result.env_steps) == ("env_steps", 256)
+    assert result.updates > 0
+    assert covey.resume(tmp_path / "run", steps=320, quiet=True).env_steps == 320
+    assert covey.load(tmp_path / "run")([0.0, 0.0, 0.0, 0.0]) in (0, 1)
+
+
+def test_a_recipe_from_another_package_runs(outside, tmp_path):
+    result = covey.train("toy", "CartPole-v1", recipe="twice", out=tmp_path / "run", **TINY)
+    assert result.env_steps == 256
+    assert sys.modules["toy_rl"].CALLS == ["toy"]
+
+
+def test_a_recipe_that_does_not_fit_is_refused_in_a_sentence(outside):
+    with pytest.raises(UserError) as caught:
+        covey.train("dqn", "CartPole-v1", recipe="twice")
+    assert str(caught.value) == "dqn does not run on the recipe twice. It runs on: serial."
+
+
+def test_names_from_another_package_are_guessed_too(outside):
+    with pytest.raises(UserError, match="unknown algorithm 'tooy'. Did you mean 'toy'?"):
+        catalog.algorithm("tooy")
+    with pytest.raises(UserError, match=r"toy needs discrete actions.*Try: a2c, ppo\."):
+        covey.train("toy", "Pendulum-v1")
+
+
+def test_options_need_a_meaning():
+    assert option(3, "what it is").metadata["doc"] == "what it is"
