@@ -4,7 +4,7 @@ TORCH ?= torch==2.13.0
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test check bench format clean
+.PHONY: demo test lint check bench format clean
 
 demo: $(VENV)/installed
 	$(BIN)/covey train ppo CartPole-v1
@@ -13,10 +13,12 @@ demo: $(VENV)/installed
 test: $(VENV)/dev
 	$(BIN)/python -m pytest
 
-check: $(VENV)/dev
+lint: $(VENV)/dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+check: lint
 	$(BIN)/python -m pytest -q -m "not slow" -x
 
 bench: $(VENV)/dev

@@ -36,7 +36,7 @@ class Toy:
 def twice(team, session):
     """The serial recipe, counted."""
     CALLS.append(session.config.algo)
-    serial(team, session)
+    return serial(team, session)
 '''
 TINY = {
     "steps": 256, "num_envs": 2, "unroll": 16, "eval_every": 0, "eval_episodes": 1, "warmup": 32,
