@@ -38,7 +38,7 @@ class Checkpoint(NamedTuple):
 
 def save(folder: Path, step: int, tree: Tree, about: Mapping[str, Any]) -> Path:
     """Write a new checkpoint; a crash at any point leaves the older ones as they were."""
-    target = folder / f"step_{step:012d}"
+    target = folder / _name(step)
     if target.exists():
         return target  # the same step of the same run: it is there already
     stage = folder / f".staging-{os.getpid()}"
@@ -50,6 +50,7 @@ def save(folder: Path, step: int, tree: Tree, about: Mapping[str, Any]) -> Path:
         _write_arrays(stage / "arrays.safetensors", arrays)
         (stage / "state.json").write_text(json.dumps(state), encoding="utf-8")
         manifest = {**about, "schema": SCHEMA, "step": step, "files": _digests(stage)}
+        manifest["sha256"] = _own_digest(manifest)
         (stage / "manifest.json").write_text(json.dumps(manifest, indent=1), encoding="utf-8")
         for file in stage.iterdir():
             _sync(file)
@@ -69,6 +70,18 @@ def prune(folder: Path, keep: int, spare: Path | None = None) -> None:
             shutil.rmtree(old, ignore_errors=True)
     for left in folder.glob(".staging-*"):
         shutil.rmtree(left, ignore_errors=True)
+
+
+def set_aside(folder: Path, newer_than: int) -> None:
+    """Give what is newer than a step, as it was bad, another name: the step will come again."""
+    for path in steps(folder):
+        if path.name > _name(newer_than):
+            shutil.rmtree(path.with_name(f"bad_{path.name}"), ignore_errors=True)
+            path.rename(path.with_name(f"bad_{path.name}"))
+
+
+def _name(step: int) -> str:
+    return f"step_{step:012d}"
 
 
 def steps(folder: Path) -> list[Path]:
@@ -98,17 +111,18 @@ def load(path: Path) -> Checkpoint:
             f"{path} has schema {schema}, written by covey {manifest.get('version', 'unknown')}; "
             f"this version reads schema {SCHEMA}. Use that version of covey."
         )
+    if manifest.get("sha256") != _own_digest(manifest):
+        raise CheckpointError(f"{path / 'manifest.json'} has another digest. Use another one.")
     for name in FILES:
-        wanted = manifest.get("files", {}).get(name, {})
-        file = path / name
+        wanted, file = manifest["files"][name], path / name
         if not file.is_file():
             raise CheckpointError(f"{file} is missing. Use another checkpoint.")
         size = file.stat().st_size
-        if size != wanted.get("bytes"):
+        if size != wanted["bytes"]:
             raise CheckpointError(
-                f"{file} has {size} bytes instead of {wanted.get('bytes')}. Use another checkpoint."
+                f"{file} has {size} bytes instead of {wanted['bytes']}. Use another checkpoint."
             )
-        if _sha256(file) != wanted.get("sha256"):
+        if _sha256(file) != wanted["sha256"]:
             raise CheckpointError(f"{file} has another digest. Use another checkpoint.")
     from safetensors.numpy import load_file
 
@@ -152,6 +166,8 @@ def _split(value: Any, name: str, arrays: dict[str, Array]) -> Any:
         place["fields"] = [[n, value.dtype[n].base.str, list(value.dtype[n].shape)]
                            for n in value.dtype.names]  # fmt: skip
         value = np.frombuffer(value.tobytes(), np.uint8)
+    while name in arrays:  # a dotted name may look like a nested one
+        name = place["$array"] = f"{name}'"
     arrays[name] = np.ascontiguousarray(value)
     return place
 
@@ -182,6 +198,12 @@ def _digests(stage: Path) -> dict[str, dict[str, Any]]:
         name: {"sha256": _sha256(stage / name), "bytes": (stage / name).stat().st_size}
         for name in FILES
     }
+
+
+def _own_digest(manifest: Mapping[str, Any]) -> str:
+    """Of everything in a manifest but the digest itself."""
+    rest = {key: value for key, value in manifest.items() if key != "sha256"}
+    return hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()
 
 
 def _sha256(file: Path) -> str:

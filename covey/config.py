@@ -88,7 +88,7 @@ def override(config: TrainConfig, settings: Mapping[str, Any]) -> TrainConfig:
 def flatten(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
     """Nested tables as dotted keys."""
     for key, value in settings.items():
-        if isinstance(value, Mapping) and key != "env_kwargs":
+        if isinstance(value, Mapping) and not key.startswith("env_kwargs"):
             yield from flatten(value, f"{prefix}{key}.")
         else:
             yield prefix + key, value
@@ -157,8 +157,9 @@ def converted(key: str, value: Any, kind: Any) -> Any:
         return tuple(converted(key, item, typing.get_args(kind)[0]) for item in value)
     if origin in (bool, str, dict) and isinstance(value, origin):
         return value
-    wanted = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
-    raise UserError(f"{key} = {value!r} must be {wanted.get(origin, 'a list of whole numbers')}.")
+    wanted = {int: "a whole number", float: "a number", bool: "true or false", str: "a text",
+              dict: "a table", tuple: "a list of whole numbers"}  # fmt: skip
+    raise UserError(f"{key} = {value!r} must be {wanted[origin]}.")
 
 
 def check_together(config: TrainConfig) -> None:
@@ -234,6 +235,8 @@ def to_toml(config: TrainConfig, comments: bool = False) -> str:
 
 def literal(value: Any) -> str:
     """One TOML value."""
+    if hasattr(value, "item") and not isinstance(value, str):  # a number of numpy's
+        value = value.item()
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, int | float):
@@ -243,5 +246,5 @@ def literal(value: Any) -> str:
     if isinstance(value, Mapping):
         return f"{{{', '.join(f'{literal(k)} = {literal(v)}' for k, v in value.items())}}}"
     if isinstance(value, str):
-        return json.dumps(value)
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
     raise UserError(f"{value!r} cannot be written to a configuration file; pass plain values.")

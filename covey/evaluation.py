@@ -57,6 +57,8 @@ class Evaluator:
             wanted = self.episodes - len(returns)
             returns += part.returns[:wanted]
             lengths += part.lengths[:wanted]
+        if self.stopping():  # what is over by now are the short ones
+            return Evaluation([], [])
         return Evaluation(returns, lengths)
 
     def _first_episodes(self, number: int, done: int) -> Evaluation:
@@ -74,7 +76,7 @@ class Evaluator:
             return_B[playing_B] += step.reward_B[playing_B]
             length_B += playing_B
             playing_B &= ~step.last_B
-            if length_B[0] > LONGEST_EPISODE:
+            if length_B.max() > LONGEST_EPISODE:
                 raise UserError(
                     f"{envs.name}: an evaluation episode did not end in {LONGEST_EPISODE} steps. "
                     "Give the environment a time limit, or set eval_every=0."

@@ -28,6 +28,8 @@ class Run:
         self.checkpoints = folder / "checkpoints"
         self._lock = _take_lock(folder)
         checkpoint.prune(self.checkpoints, keep=1_000_000)  # only what an interrupted save left
+        if resume_at is not None:
+            checkpoint.set_aside(self.checkpoints, newer_than=resume_at)
         self._metrics = MetricsFile(folder / "metrics.jsonl", resume_at)
         self._tensorboard = TensorBoard(folder / "tensorboard", resume_at)
         self._events = (folder / "events.jsonl").open("a", encoding="utf-8")

@@ -150,8 +150,8 @@ class Session:
         )
         torch.set_rng_state(torch.tensor(saved.tree["torch_rng"]))
         at = saved.manifest["step"]
-        for bad in saved.skipped:
-            self.progress.say(f"warning: {bad}")
+        for error in saved.skipped:
+            self.progress.say(f"warning: {error}")
         self.run.event("resume", env_steps=at, exact=exact, skipped=[str(s) for s in saved.skipped])
         how = "bit for bit" if exact else (
             "but not bit for bit: the environments (or the replay) could not be brought back "

@@ -34,7 +34,7 @@ def _leaves(name: str, space: gym.Space[Any], path: str = "") -> list[tuple[str,
         return [(path, Leaf((), np.dtype(np.int64), (int(space.n),)))]
     if isinstance(space, spaces.MultiDiscrete):
         sizes = tuple(int(n) for n in space.nvec.reshape(-1))
-        return [(path, Leaf((len(sizes),), np.dtype(np.int64), sizes))]
+        return [(path, Leaf(tuple(space.shape), np.dtype(np.int64), sizes))]
     if isinstance(space, spaces.MultiBinary):
         return [(path, Leaf(tuple(space.shape), np.dtype(np.int8)))]
     if isinstance(space, spaces.Box):

@@ -162,7 +162,7 @@ class Policy:
         from covey.vector import write_obs
 
         stepper = self._env.stepper
-        write_obs(stepper.one_obs_space, obs, row[0, ...])
+        write_obs(stepper.obs_space, obs, row[0, ...])
         action_B: Array = stepper.to_env(self.agent.act(row, self.env_steps, greedy)[0])
         return action_B[0]
 

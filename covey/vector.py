@@ -58,10 +58,11 @@ class ActionMap:
         self.space = space
         if isinstance(space, spaces.Box):
             low, high = space.low.reshape(-1), space.high.reshape(-1)
-            self.bounded = np.isfinite(low) & np.isfinite(high)
+            bounded = np.isfinite(low) & np.isfinite(high)
             self.low, self.high = low, high
-            self.half = np.where(self.bounded, (high - low) / 2, 1).astype(np.float32)
-            self.centre = np.where(self.bounded, (high + low) / 2, 0).astype(np.float32)
+            low, high = np.where(bounded, low, -1), np.where(bounded, high, 1)
+            self.half = ((high - low) / 2).astype(np.float32)
+            self.centre = ((high + low) / 2).astype(np.float32)
 
     def __call__(self, action_B: Array) -> Array:
         """(B, ...) actions for B environments."""
@@ -91,7 +92,7 @@ class SyncEnvs:
     def __init__(self, name: str, make: Callable[[], gym.Env[Any, Any]], num_envs: int) -> None:
         self.name = name
         self.envs = [make() for _ in range(num_envs)]
-        self.obs_space = self.one_obs_space = self.envs[0].observation_space
+        self.obs_space = self.envs[0].observation_space
         self.spec = spec_of(name, self.obs_space, self.envs[0].action_space)
         self.to_env = ActionMap(self.envs[0].action_space)
         self.steps = 0
@@ -205,8 +206,7 @@ class VectorEnvs:
             raise UserError(f"{name} must reset itself; its autoreset mode is disabled.")
         self.how = "as one vector environment"
         self.next_step = AutoresetMode(mode) == AutoresetMode.NEXT_STEP
-        self.obs_space = self.env.observation_space
-        self.one_obs_space = self.env.single_observation_space
+        self.obs_space = self.env.single_observation_space
         self.spec = spec_of(name, self.env.single_observation_space, self.env.single_action_space)
         self.to_env = ActionMap(self.env.single_action_space)
         self.steps = 0
@@ -250,7 +250,7 @@ class VectorEnvs:
         row = np.empty_like(out_B[b, ...])
         final = info["final_obs"]
         obs = {k: v[b] for k, v in final.items()} if isinstance(final, dict) else final[b]
-        write_obs(self.env.single_observation_space, obs, row, "final_obs")
+        write_obs(self.obs_space, obs, row, "final_obs")
         return row
 
     def _broken(self, what: str) -> EnvError:

@@ -1,6 +1,7 @@
 """What all tests share: the environments for tests, the command line, and tidiness."""
 
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -64,9 +65,12 @@ def wait_for():
 
 @pytest.fixture(autouse=True)
 def tidy():
-    """No thread and no file descriptor is left behind."""
-    threads, before = threading.active_count(), _descriptors()
+    """No thread, file descriptor or signal handler is left behind."""
+    threads, before, handler = (
+        threading.active_count(), _descriptors(), signal.getsignal(signal.SIGINT),
+    )  # fmt: skip
     yield
+    assert signal.getsignal(signal.SIGINT) is handler
     assert threading.active_count() <= threads, threading.enumerate()
     left = {d: t for d, t in _descriptors().items() if d not in before and "/runs/" in t}
     assert not left

@@ -2,6 +2,7 @@
 
 import sys
 
+import numpy as np
 import pytest
 
 import covey
@@ -160,7 +161,7 @@ def test_an_algorithm_from_another_package_is_trained_resumed_and_loaded(outside
     assert (result.reason, result.env_steps) == ("env_steps", 256)
     assert result.updates > 0
     assert covey.resume(tmp_path / "run", steps=320, quiet=True).env_steps == 320
-    assert covey.load(tmp_path / "run")([0.0, 0.0, 0.0, 0.0]) in (0, 1)
+    assert covey.load(tmp_path / "run")(np.zeros(4, np.float32)) in (0, 1)
 
 
 def test_a_recipe_from_another_package_runs(outside, tmp_path):
@@ -176,10 +177,21 @@ def test_a_recipe_that_does_not_fit_is_refused_in_a_sentence(outside):
 
 
 def test_names_from_another_package_are_guessed_too(outside):
-    with pytest.raises(UserError, match="unknown algorithm 'tooy'. Did you mean 'toy'?"):
+    with pytest.raises(UserError, match=r"unknown algorithm 'tooy'\. Did you mean 'toy'"):
         catalog.algorithm("tooy")
     with pytest.raises(UserError, match=r"toy needs discrete actions.*Try: a2c, ppo\."):
         covey.train("toy", "Pendulum-v1")
+
+
+def test_the_list_shows_what_another_package_brings(outside, capsys):
+    from covey.cli import main
+
+    with pytest.raises(UserError, match="covey list shows all"):
+        catalog.algorithm("zzz")
+    assert main(["list"]) == 0
+    told = capsys.readouterr().out
+    assert "  toy " in told
+    assert "  twice " in told
 
 
 def test_options_need_a_meaning():

@@ -171,7 +171,7 @@ def test_values_of_another_type_are_refused(value, kind, sentence):
 
 
 def test_a_value_of_another_type_for_a_table_says_what_it_wants():
-    with pytest.raises(UserError, match="env_kwargs = 3 must be a (table|dict|mapping)"):
+    with pytest.raises(UserError, match=r"env_kwargs = 3 must be a (table|dict|mapping)"):
         override(config(), {"env_kwargs": 3})
 
 
@@ -325,7 +325,8 @@ def test_comments_say_what_each_value_means():
 
 def test_assignments_are_toml_or_else_text():
     words = ["lr=1e-3", "hidden=[64, 32]", "double=false", "activation=tanh", "until=none",
-             'name="quoted = x"', "url=a=b", "empty=", "env_kwargs.g=9.8", "when=2020-01-01x"]  # fmt: skip
+             'name="quoted = x"', "url=a=b", "empty=", "env_kwargs.g=9.8",
+             "when=2020-01-01x"]  # fmt: skip
     assert parse_assignments(words) == {
         "lr": 1e-3, "hidden": [64, 32], "double": False, "activation": "tanh", "until": "none",
         "name": "quoted = x", "url": "a=b", "empty": "", "env_kwargs.g": 9.8, "when": "2020-01-01x",

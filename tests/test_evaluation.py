@@ -133,7 +133,7 @@ def test_an_episode_without_an_end_is_refused(lengths, monkeypatch):
     monkeypatch.setattr(evaluation, "LONGEST_EPISODE", 50)
     agent = Agent()
     evaluator = Evaluator(agent, made(*lengths), 2, 1, stopping=lambda: agent.asked > 500)
-    with pytest.raises(UserError, match="did not end in 50 steps. Give the environment a time"):
+    with pytest.raises(UserError, match=r"did not end in 50 steps. Give the environment a time"):
         evaluator.evaluate(0)
     assert agent.asked <= 52
     evaluator.close()

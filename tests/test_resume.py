@@ -226,6 +226,7 @@ def test_what_does_not_fit_is_refused(change, sentence, tmp_path):
         (path,) = checkpoint.steps(folder / "checkpoints")
         manifest = json.loads((path / "manifest.json").read_text())
         manifest["spec"]["num_actions"] = 3
+        manifest["sha256"] = checkpoint._own_digest(manifest)
         (path / "manifest.json").write_text(json.dumps(manifest))
     before = (folder / "metrics.jsonl").read_text()
     with pytest.raises(covey.UserError, match=sentence):

@@ -20,7 +20,7 @@ TWO = spaces.Discrete(2)
         (spaces.Box(0, 9, (2,), np.int16), {"": Leaf((2,), np.dtype(np.int16))}),
         (spaces.Discrete(5, start=2), {"": Leaf((), I64, (5,))}),
         (spaces.MultiDiscrete([2, 3]), {"": Leaf((2,), I64, (2, 3))}),
-        (spaces.MultiDiscrete([[2, 3], [4, 5]]), {"": Leaf((4,), I64, (2, 3, 4, 5))}),
+        (spaces.MultiDiscrete([[2, 3], [4, 5]]), {"": Leaf((2, 2), I64, (2, 3, 4, 5))}),
         (spaces.MultiBinary(4), {"": Leaf((4,), np.dtype(np.int8))}),
         (spaces.MultiBinary([2, 2]), {"": Leaf((2, 2), np.dtype(np.int8))}),
         (

@@ -1,3 +1,6 @@
+from functools import partial
+
+import gymnasium as gym
 import numpy as np
 import pytest
 from badenvs import Coin, Counting
@@ -14,9 +17,8 @@ from covey.task import Task, declare
 class Clock:
     """Acts by the env step that it is told and writes it down; keeps what it saw."""
 
-    extra = {"at": np.dtype(np.int64), "half": np.dtype(np.float32)}
-
     def __init__(self, overlap=0):
+        self.extra = {"at": np.dtype(np.int64), "half": np.dtype(np.float32)}
         self.overlap, self.told, self.saw = overlap, [], []
 
     def act(self, obs_B, env_step=0, greedy=False):
@@ -75,16 +77,26 @@ def snapshot(unroll):
     return [c.tobytes() for c in columns], finals
 
 
+def poles(agent, kind):
+    """CartPole as a vector environment, or one by one with episodes of 6 steps."""
+    env = "CartPole-v1"
+    if kind == "sync":
+        env = partial(gym.make, "CartPole-v1", max_episode_steps=6)
+    return Collector(make_env(env, 3), agent, 7)
+
+
 @pytest.mark.parametrize("overlap", [0, 2, 9])  # 9: more than a whole unroll
-def test_a_restored_collector_goes_on_bit_for_bit(overlap):
-    first = collector(Clock(overlap), num_steps=7)
-    for i in range(3):
+@pytest.mark.parametrize("kind", ["vector", "sync"])
+def test_a_restored_collector_goes_on_bit_for_bit(kind, overlap):
+    first = poles(Clock(overlap), kind)
+    for i in range(5):
         first.collect(21 * i)
     state = first.state()
-    frozen = snapshot(first.collect(63)), snapshot(first.collect(84))  # does not touch the state
-    second = collector(Clock(overlap), num_steps=7)
-    assert second.restore(state)
-    assert (snapshot(second.collect(63)), snapshot(second.collect(84))) == frozen
+    after = snapshot(first.collect(105)), snapshot(first.collect(126))
+    assert (kind == "sync") == bool(after[0][1])  # cut episodes
+    second = poles(Clock(overlap), kind)
+    assert second.restore(state)  # which the first has not touched since
+    assert (snapshot(second.collect(105)), snapshot(second.collect(126))) == after
 
 
 def test_a_restored_collector_does_not_reset():
@@ -92,7 +104,7 @@ def test_a_restored_collector_does_not_reset():
     first.collect(0)
     second = collector(Clock(), length=50)
     assert second.restore(first.state())
-    assert second.collect(12).obs_TB[0, :, 2].tolist() == [4, 4, 4]
+    assert second.collect(12).obs_TB[:, 0, 2].tolist() == [4, 5, 6, 7, 8]
 
 
 def test_where_environments_cannot_come_back_new_episodes_begin():

@@ -166,7 +166,7 @@ def written(space, obs):
         (spaces.Discrete(5, start=2), np.int64(6), 4),
         (spaces.MultiDiscrete([2, 3]), [1, 2], [1, 2]),
         (spaces.MultiDiscrete([2, 3], start=[1, -1]), np.array([2, 0]), [1, 1]),
-        (spaces.MultiDiscrete([[2, 3], [4, 5]]), np.array([[1, 2], [3, 4]]), [1, 2, 3, 4]),
+        (spaces.MultiDiscrete([[2, 3], [4, 5]]), np.array([[1, 2], [3, 4]]), [[1, 2], [3, 4]]),
         (spaces.MultiBinary(3), np.array([1, 0, 1], np.int8), [1, 0, 1]),
         (spaces.Box(-9, 9, (2,), np.float64), [1.5, 2.5], [1.5, 2.5]),
         (spaces.Box(-9, 9, (2,), np.float32), np.array([1, 2], np.float32), [1, 2]),
@@ -179,9 +179,8 @@ def test_an_observation_lands_in_its_place(space, obs, wanted):
 
 
 def test_a_dict_lands_in_its_fields():
-    space = spaces.Dict(
-        {"eye": spaces.Box(0, 255, (2,), np.uint8), "in": spaces.Dict({"gear": spaces.Discrete(4, start=1)})}
-    )  # fmt: skip
+    inner = spaces.Dict({"gear": spaces.Discrete(4, start=1)})
+    space = spaces.Dict({"eye": spaces.Box(0, 255, (2,), np.uint8), "in": inner})
     row = written(space, {"eye": np.array([7, 8], np.uint8), "in": {"gear": 3}})
     assert row["eye"].tolist() == [7, 8]
     assert row["in.gear"] == 2
@@ -260,7 +259,7 @@ class Shows(gym.Env):
     [
         (spaces.Discrete(4, start=1), np.int64(3), 2),
         (spaces.MultiDiscrete([2, 3], start=[1, 5]), np.array([2, 6]), [1, 1]),
-        (spaces.MultiDiscrete([[2, 3], [4, 5]]), np.array([[1, 2], [3, 4]]), [1, 2, 3, 4]),
+        (spaces.MultiDiscrete([[2, 3], [4, 5]]), np.array([[1, 2], [3, 4]]), [[1, 2], [3, 4]]),
         (spaces.MultiBinary(2), np.array([1, 0], np.int8), [1, 0]),
         (spaces.Box(0, 9, (2, 2), np.float64), np.array([[1, 2], [3, 4.5]]), [[1, 2], [3, 4.5]]),
     ],

@@ -166,8 +166,9 @@ def _ranges(curves: list[Curve]) -> tuple[float, float, float, float]:
     x = np.concatenate([c.x for c in curves])
     edges = [c.y + s * (0 if c.spread is None else c.spread) for c in curves for s in (-1, 1)]
     y = np.concatenate(edges)
-    pad = 0.05 * (float(y.max() - y.min()) or 1.0)
-    return 0.0, float(x.max()) or 1.0, float(y.min()) - pad, float(y.max()) + pad
+    low, high = float(y.min()), float(y.max())
+    pad = 0.05 * (high - low or max(1.0, abs(high)))
+    return 0.0, float(x.max()) or 1.0, low - pad, high + pad
 
 
 def _draw_curve(canvas: Canvas, curve: Curve, place: Any, colour: Any, bottom: float) -> None:
@@ -189,7 +190,11 @@ def run_curves(folder: Path, label: str = "") -> list[Curve]:
     train = [
         (r["env_steps"], r["return_mean"], r["return_std"]) for r in rows if "return_mean" in r
     ]
-    tests = [(r["env_steps"], r["eval_return_mean"]) for r in rows if "eval_return_mean" in r]
+    tests = [
+        (r["env_steps"], r["eval_return_mean"])
+        for r in rows
+        if r.get("eval_return_mean") is not None
+    ]
     x, y, spread = np.array(train, float).reshape(-1, 3).T
     seen_x, seen_y = np.array(tests, float).reshape(-1, 2).T
     return [

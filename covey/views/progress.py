@@ -79,7 +79,7 @@ def line(row: dict[str, Any], total: int, remaining: float | None, best: float |
 def short(number: float) -> str:
     """950, 41k, 2.5M."""
     for size, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if number >= size:
+        if number >= 0.9995 * size:
             return f"{number / size:.3g}{unit}"
     return f"{number:.0f}"
 

@@ -1,0 +1,107 @@
+import io
+import math
+
+import pytest
+
+from covey import report as module
+from covey.config import TrainConfig
+from covey.envs import Episode
+from covey.evaluation import Evaluation
+from covey.metrics import read_metrics
+from covey.report import LOG_EVERY_SECONDS, Report
+from covey.runs import Run
+from covey.task import Ctx, Shared
+from covey.views.progress import Progress
+
+
+@pytest.fixture
+def now(monkeypatch):
+    """A clock to be set."""
+    hand = [1000.0]
+    monkeypatch.setattr(module, "monotonic", lambda: hand[0])
+    return hand
+
+
+@pytest.fixture
+def report(tmp_path, now):
+    run = Run.create(TrainConfig(algo="dqn", env="E-v0"), tmp_path / "run")
+    yield Report(run, Progress(1000, io.StringIO()))
+    run.close()
+
+
+def rows(report):
+    return read_metrics(report.run.folder / "metrics.jsonl")
+
+
+def ctx(env_steps, updates=0, **more):
+    made = Ctx(Shared(), {"env_steps": env_steps, "updates": updates})
+    made.__dict__.update(more)
+    return made
+
+
+def test_a_row_now_and_then_with_rates_between_rows(report, now):
+    for i in range(1, 11):  # a round each 0.1 s
+        now[0] += 0.1
+        report(ctx(100 * i, 7 * i))
+    found = rows(report)
+    assert len(found) == 3
+    assert all(r["env_steps_per_second"] == pytest.approx(1000) for r in found[1:])
+    assert all(r["updates_per_second"] == pytest.approx(70) for r in found[1:])
+    assert [r["env_steps"] for r in found] == [300, 600, 900]
+    assert [r["seconds"] for r in found] == pytest.approx([0.3, 0.6, 0.9])
+
+
+def test_every_episode_counts_also_those_between_rows(report, now):
+    for i in range(5):
+        report(ctx(i, episodes=[Episode(float(i), 1)]))
+    now[0] += LOG_EVERY_SECONDS
+    report(ctx(5, losses={"loss": 0.5}))
+    (row,) = rows(report)
+    assert (row["episodes"], row["return_mean"], row["loss"]) == (5, 2.0, 0.5)
+
+
+def test_an_evaluation_is_told_at_once_and_the_best_is_kept(report, now):
+    for i, mean in enumerate((-50.0, -20.0, -90.0)):
+        now[0] += 0.01
+        report(ctx(i, evaluation=Evaluation([mean, mean - 2], [1, 1])))
+    found = rows(report)
+    assert [r["eval_return_mean"] for r in found] == [-51, -21, -91]
+    assert {r["eval_return_std"] for r in found} == {1.0}
+    assert report.best == -21
+
+
+def test_a_best_of_zero_stays_the_best(report):
+    report.write(1, 0, {}, Evaluation([0.0], [1]))
+    report.write(2, 0, {}, Evaluation([-5.0], [1]))
+    assert report.best == 0
+
+
+def test_an_evaluation_that_was_stopped_is_no_evaluation(report):
+    report.write(1, 0, {}, Evaluation([], []))
+    assert report.best is None
+    assert "eval_return_mean" not in rows(report)[0]
+
+
+def test_losses_that_are_none_do_not_break_the_row(report):
+    report.write(1, 0, {"loss": math.nan}, None)
+    assert rows(report)[0]["loss"] is None
+
+
+def test_the_time_goes_on_where_it_stood(report, now, tmp_path):
+    now[0] += 40
+    report.write(100, 1, {}, Evaluation([3.0], [1]))
+    report.returns.add([Episode(1.0, 2)])
+    state = report.state()
+    now[0] += 1e6  # nobody trains
+    again = Report(report.run, report.progress)
+    again.restore(state)
+    now[0] += 2
+    assert again.seconds == pytest.approx(42)
+    assert (again.best, again.returns.count) == (3.0, 1)
+
+
+def test_the_first_rate_after_a_resume_does_not_count_what_was_before(report, now):
+    report(ctx(50_000))  # the first round of this stretch
+    now[0] += 1
+    report(ctx(50_500))
+    assert rows(report)[0]["env_steps_per_second"] == pytest.approx(500)
