@@ -42,6 +42,11 @@ def find(kind: str, name: str, known: Mapping[str, str]) -> Any:
     return getattr(import_module(module), attribute)
 
 
+def names(kind: str, known: Mapping[str, str]) -> list[str]:
+    """All names of a kind, ours first."""
+    return [*known, *sorted(e.name for e in entry_points(group=f"covey.{kind}s"))]
+
+
 def algorithm(name: str) -> Any:
     """The class of an algorithm."""
     return find("algorithm", name, ALGORITHMS)

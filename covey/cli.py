@@ -247,14 +247,14 @@ def _list(args: argparse.Namespace) -> int:
     from covey import catalog
 
     print("algorithms")
-    for name in catalog.ALGORITHMS:
+    for name in catalog.names("algorithm", catalog.ALGORITHMS):
         found = catalog.algorithm(name)
         print(
             f"  {name:<8} {' or '.join(found.actions):<24} on {', '.join(found.recipes):<10} "
             f"{found.__doc__.splitlines()[0]}"
         )
     print("recipes")
-    for name in catalog.RECIPES:
+    for name in catalog.names("recipe", catalog.RECIPES):
         print(f"  {name:<8} {catalog.recipe(name).__doc__.splitlines()[0]}")
     print("engines")
     for name, what in catalog.ENGINES.items():

@@ -143,6 +143,8 @@ def checked(key: str, value: Any, kind: Any, meta: Mapping[str, Any]) -> Any:
 
 def converted(key: str, value: Any, kind: Any) -> Any:
     """TOML's value as the field's type: 1e5 may be a whole number, 3 a float, a list a tuple."""
+    if hasattr(value, "item"):  # a number of numpy's
+        value = value.item()
     if isinstance(kind, types.UnionType):
         if value is None or value == "none":
             return None
@@ -235,7 +237,7 @@ def to_toml(config: TrainConfig, comments: bool = False) -> str:
 
 def literal(value: Any) -> str:
     """One TOML value."""
-    if hasattr(value, "item") and not isinstance(value, str):  # a number of numpy's
+    if hasattr(value, "item"):  # a number of numpy's
         value = value.item()
     if isinstance(value, bool):
         return "true" if value else "false"

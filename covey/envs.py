@@ -178,15 +178,22 @@ class RewardScale:
 def make_env(
     env: EnvLike, num_envs: int = 1, seed: int | np.random.SeedSequence = 0,
     env_kwargs: dict[str, Any] | None = None, scale_reward: bool = False, gamma: float = 0.99,
+    exact: bool = True,
 ) -> Envs:  # fmt: skip
-    """The fastest way there is to step `num_envs` of them: as one vector environment, if it can."""
+    """The fastest way there is to step `num_envs` of them: as one vector environment, if it can.
+
+    Where the number is not `exact`, a function may make a vector environment of any other.
+    """
     sequence = seed if isinstance(seed, np.random.SeedSequence) else np.random.SeedSequence(seed)
-    return Envs(_stepper(env, num_envs, env_kwargs or {}), num_envs, sequence, scale_reward, gamma)
+    kwargs = env_kwargs or {}
+    if isinstance(env, str):
+        stepper = _from_id(env, num_envs, kwargs)
+    else:
+        stepper = _from_factory(env_name(env), lambda: env(**kwargs), num_envs, exact)
+    return Envs(stepper, stepper.num_envs, sequence, scale_reward, gamma)
 
 
-def _stepper(env: EnvLike, num_envs: int, kwargs: dict[str, Any]) -> SyncEnvs | VectorEnvs:
-    if not isinstance(env, str):
-        return _from_factory(env_name(env), lambda: env(**kwargs), num_envs)
+def _from_id(env: str, num_envs: int, kwargs: dict[str, Any]) -> SyncEnvs | VectorEnvs:
     spec = registered(env)
     if spec.vector_entry_point is not None and not spec.additional_wrappers:
 
@@ -194,24 +201,27 @@ def _stepper(env: EnvLike, num_envs: int, kwargs: dict[str, Any]) -> SyncEnvs | 
             return gym.make_vec(env, num, vectorization_mode="vector_entry_point", **kwargs)
 
         return _constructed(env, lambda: VectorEnvs(env, make, num_envs))
-    return _constructed(
-        env,
-        lambda: SyncEnvs(env, lambda: gym.make(spec, disable_env_checker=True, **kwargs), num_envs),
-    )
+
+    def make_one() -> gym.Env[Any, Any]:
+        return gym.make(spec, disable_env_checker=True, **kwargs)
+
+    return _constructed(env, lambda: SyncEnvs(env, make_one, num_envs))
 
 
-def _from_factory(name: str, make: Callable[[], Any], num_envs: int) -> SyncEnvs | VectorEnvs:
+def _from_factory(
+    name: str, make: Callable[[], Any], num_envs: int, exact: bool
+) -> SyncEnvs | VectorEnvs:
     def build() -> SyncEnvs | VectorEnvs:
-        made = make()
-        if not isinstance(made, VectorEnv):
-            rest = [made]
-            return SyncEnvs(name, lambda: rest.pop() if rest else make(), num_envs)
-        if made.num_envs != num_envs:
+        made = [make()]
+        if not isinstance(made[0], VectorEnv):
+            return SyncEnvs(name, lambda: made.pop() if made else make(), num_envs)
+        num = made[0].num_envs
+        if exact and num != num_envs:
+            made[0].close()
             raise UserError(
-                f"{name} makes {made.num_envs} environments, but num_envs is {num_envs}. "
-                f"Say num_envs={made.num_envs}."
+                f"{name} makes {num} environments, but num_envs is {num_envs}. Say num_envs={num}."
             )
-        return VectorEnvs(name, lambda _: make(), num_envs)
+        return VectorEnvs(name, lambda _: made.pop() if made else make(), num)
 
     return _constructed(name, build)
 

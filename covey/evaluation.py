@@ -63,7 +63,7 @@ class Evaluator:
 
     def _first_episodes(self, number: int, done: int) -> Evaluation:
         envs = self._envs = self._envs or make_env(
-            self.env, min(self.episodes, MOST_AT_ONCE), env_kwargs=self.env_kwargs
+            self.env, min(self.episodes, MOST_AT_ONCE), env_kwargs=self.env_kwargs, exact=False
         )
         envs.reseed(np.random.SeedSequence([self.seed, 0xE7A1, number, done]))
         obs_B = envs.empty(envs.num_envs)

@@ -278,7 +278,14 @@ def constant(module: nn.Module) -> Iterator[None]:
 
 def load_weights(module: nn.Module, saved: dict[str, Array]) -> None:
     """Arrays into parameters and buffers, by name, in place."""
-    module.load_state_dict({name: torch.tensor(value) for name, value in saved.items()})
+    try:
+        module.load_state_dict({name: torch.tensor(value) for name, value in saved.items()})
+    except RuntimeError as error:
+        what = " ".join(str(error).split())[:200]
+        raise UserError(
+            f"the saved weights do not fit this network: {what}. Give the network and the settings "
+            "that the run was started with."
+        ) from None
 
 
 def show(module: nn.Module, obs: Obs) -> None:

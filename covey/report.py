@@ -62,7 +62,8 @@ class Report:
         if evaluation is not None and evaluation.returns:
             row["eval_return_mean"] = evaluation.return_mean
             row["eval_return_std"] = evaluation.return_std
-            self.best = max(evaluation.return_mean, self.best or -float("inf"))
+            best = evaluation.return_mean if self.best is None else self.best
+            self.best = max(evaluation.return_mean, best)
         self._logged, self._logged_env_steps, self._logged_updates = now, env_steps, updates
         self.run.log(row)
         self.progress.show(row, self.best)

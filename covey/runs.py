@@ -19,6 +19,8 @@ from covey.task import Task
 from covey.types import Spec, Tree
 from covey.views.plot import save_curve
 
+ROOT = Path("runs")
+
 
 class Run:
     """An open run folder; one process at a time holds it."""
@@ -38,8 +40,9 @@ class Run:
     @classmethod
     def create(cls, config: TrainConfig, out: Path | None) -> Run:
         """A new folder: `out`, or the next free number below runs/<env>/."""
+        text = to_toml(config, comments=True)
         folder = _new_folder(config) if out is None else _own_folder(out)
-        (folder / "config.toml").write_text(to_toml(config, comments=True), encoding="utf-8")
+        (folder / "config.toml").write_text(text, encoding="utf-8")
         return cls(folder, config)
 
     def log(self, row: dict[str, Any]) -> None:
@@ -98,13 +101,14 @@ class Run:
         self.close()
         if not checkpoint.steps(self.checkpoints):
             shutil.rmtree(self.folder, ignore_errors=True)
-            for parent in (self.folder.parent, self.folder.parent.parent):
-                if not any(parent.iterdir()) and parent.name != "":
-                    parent.rmdir()
+            for parent in self.folder.parents:  # runs/<env> and runs, where they were made for this
+                if self.folder.parts[0] != ROOT.name or parent == Path() or any(parent.iterdir()):
+                    break
+                parent.rmdir()
 
 
 def _new_folder(config: TrainConfig) -> Path:
-    root = Path("runs") / config.env.replace("/", "-")
+    root = ROOT / config.env.replace("/", "-")
     name = f"{config.algo}-{config.recipe}"
     number = 1
     while True:
@@ -173,7 +177,7 @@ def _take_lock(folder: Path) -> int:
     return descriptor
 
 
-def find(name: str | None, root: Path = Path("runs")) -> Path:
+def find(name: str | None, root: Path = ROOT) -> Path:
     """A run by its folder, by the end of its name (`ppo-serial-3`, `3`), or the newest one."""
     if name is not None and (Path(name) / "config.toml").exists():
         return Path(name)

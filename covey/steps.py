@@ -87,6 +87,8 @@ class Collector:
     def restore(self, state: Tree) -> bool:
         """Go on from there; False where the environments begin new episodes instead."""
         u, n = self.unroll, self.num_steps
+        if state["obs"].shape != u.obs_TB[n:].shape:
+            return False  # the unroll was given another form
         if not self.envs.restore(state["envs"], state["obs"][-1]):
             return False
         u.obs_TB[n:] = state["obs"]

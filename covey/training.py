@@ -29,7 +29,8 @@ def configured(
     config = catalog.configure(algo, name, recipe, engine, settings, file)
     envs = check(config.env if env is None else env, config.env_kwargs)
     envs.close()
-    others = {n: catalog.algorithm(n) for n in catalog.ALGORITHMS}
+    known = catalog.names("algorithm", catalog.ALGORITHMS)
+    others = {n: catalog.algorithm(n) for n in known}
     wrong = fits(catalog.algorithm(config.algo), config.algo, envs, others)
     if wrong is not None:
         raise UserError(wrong)
@@ -176,7 +177,8 @@ def load(
     folder = find(None if run is None else str(run))
     config = saved_config(folder)
     saved = matching_checkpoint(folder, config)
-    envs = make_env(known_env(config, env), 1, env_kwargs=config.env_kwargs)
+    envs = make_env(known_env(config, env), 1, env_kwargs=config.env_kwargs, exact=False)
+    envs.close()  # only its spaces are wanted
     if saved.manifest["spec"] != envs.spec.signature():
         raise UserError(f"{saved.path} was saved with other spaces than {envs.name} has now.")
     team = Team(config.seed)
@@ -194,6 +196,8 @@ def evaluate(
     """Greedy episodes of a run's newest good weights."""
     from covey.evaluation import Evaluator
 
+    if episodes < 1 or (seed is not None and seed < 0):
+        raise UserError(f"episodes={episodes}, seed={seed}: give at least one, and a seed from 0.")
     policy = load(run, env=env, network=network)
     c = policy.config
     evaluator = Evaluator(

@@ -95,7 +95,7 @@ class SyncEnvs:
         self.obs_space = self.envs[0].observation_space
         self.spec = spec_of(name, self.obs_space, self.envs[0].action_space)
         self.to_env = ActionMap(self.envs[0].action_space)
-        self.steps = 0
+        self.num_envs, self.steps = num_envs, 0
         self._all_valid = np.ones(num_envs, bool)
         self._origin: list[Tree] = [{} for _ in self.envs]  # what the running episode began from
         self._actions: list[list[Any]] = [[] for _ in self.envs]
@@ -209,7 +209,7 @@ class VectorEnvs:
         self.obs_space = self.env.single_observation_space
         self.spec = spec_of(name, self.env.single_observation_space, self.env.single_action_space)
         self.to_env = ActionMap(self.env.single_action_space)
-        self.steps = 0
+        self.num_envs, self.steps = num_envs, 0
         self._over_B = np.zeros(num_envs, bool)
 
     def reset(self, seeds: list[int], out_B: Array) -> None:

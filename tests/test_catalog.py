@@ -194,5 +194,12 @@ def test_the_list_shows_what_another_package_brings(outside, capsys):
     assert "  twice " in told
 
 
+def test_a_broken_package_breaks_only_what_it_brings(outside, tmp_path):
+    (tmp_path / "site" / "toy_rl.py").write_text("import no_such_module")
+    assert configured("dqn", "CartPole-v1").algo == "dqn"
+    with pytest.raises((ImportError, UserError)):
+        configured("toy", "CartPole-v1")
+
+
 def test_options_need_a_meaning():
     assert option(3, "what it is").metadata["doc"] == "what it is"

@@ -99,6 +99,17 @@ def test_a_restored_collector_goes_on_bit_for_bit(kind, overlap):
     assert (snapshot(second.collect(105)), snapshot(second.collect(126))) == after
 
 
+@pytest.mark.parametrize("overlap", [0, 1, 3, 9])
+def test_the_true_last_sight_of_every_cut_episode_in_an_unroll_is_there(overlap):
+    made = collector(Clock(overlap), num_steps=4, length=5)
+    for i in range(12):
+        u = made.collect(12 * i)
+        cut = {(int(t), int(b)) for t, b in np.argwhere(u.valid_TB & u.last_TB)}
+        assert {(f.t, f.b) for f in u.finals} == cut
+        assert len(u.finals) == len(cut)
+        assert all(f.obs[1:].tolist() == [u.obs_TB[f.t, f.b, 1], 5] for f in u.finals)
+
+
 def test_a_restored_collector_does_not_reset():
     first = collector(Clock(), length=50)
     first.collect(0)

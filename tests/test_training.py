@@ -232,6 +232,57 @@ def test_a_manifest_without_a_name_is_a_sentence(key):
         covey.load(folder)
 
 
+@pytest.mark.parametrize("forgotten", ["network", "other width", "setting"])
+def test_weights_that_do_not_fit_are_refused_in_a_sentence(forgotten):
+    from torch import nn
+
+    def network(width=5):
+        return nn.Sequential(nn.Linear(4, width), nn.ReLU(), nn.Linear(width, 2))
+
+    own = None if forgotten == "setting" else network()
+    folder = covey.train("dqn", "CartPole-v1", network=own, **TINY).folder
+    given = network(6) if forgotten == "other width" else None
+    if forgotten == "setting":
+        config = folder / "config.toml"
+        config.write_text(config.read_text().replace("normalize = false", "normalize = true"))
+    before = (folder / "metrics.jsonl").read_text()
+    for again in (
+        lambda: covey.load(folder, network=given),
+        lambda: covey.evaluate(folder, episodes=1, network=given),
+        lambda: covey.resume(folder, steps=128, network=given, quiet=True),
+    ):
+        with pytest.raises(covey.UserError):
+            again()
+    assert (folder / "metrics.jsonl").read_text() == before
+    assert checkpoint.newest_good(folder / "checkpoints").manifest["step"] == 64
+
+
+@pytest.mark.parametrize(
+    ("key", "other"),
+    [
+        ("n_step = 1", "n_step = 4"), ("hidden = [8]", "hidden = [9]"),
+        ("num_envs = 2", "num_envs = 3"), ("unroll = 8", "unroll = 16"),
+        ("capacity = 50000", "capacity = 500"),
+    ],
+)  # fmt: skip
+def test_a_configuration_edited_before_a_resume_works_or_is_a_sentence(key, other):
+    folder = trained("dqn", n_step=1, capacity=50_000, batch=8, warmup=16).folder
+    config = folder / "config.toml"
+    assert key in config.read_text()
+    config.write_text(config.read_text().replace(key, other))
+    try:
+        assert covey.resume(folder, steps=128, quiet=True).env_steps >= 128
+    except covey.UserError as error:
+        assert "\n" not in str(error)  # noqa: PT017
+
+
+@pytest.mark.parametrize("words", [{"episodes": 0}, {"episodes": -1}, {"seed": -1}])
+def test_evaluate_refuses_what_makes_no_sense(words):
+    folder = trained().folder
+    with pytest.raises(covey.UserError):
+        covey.evaluate(folder, **words)
+
+
 def test_configured_tries_the_environment_first():
     with pytest.raises(covey.UserError, match="dqn needs discrete actions"):
         configured("dqn", "Pendulum-v1")

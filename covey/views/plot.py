@@ -187,20 +187,19 @@ def _draw_curve(canvas: Canvas, curve: Curve, place: Any, colour: Any, bottom: f
 def run_curves(folder: Path, label: str = "") -> list[Curve]:
     """Training and evaluation returns of a run, over env steps."""
     rows = read_metrics(folder / "metrics.jsonl")
-    train = [
-        (r["env_steps"], r["return_mean"], r["return_std"]) for r in rows if "return_mean" in r
-    ]
-    tests = [
-        (r["env_steps"], r["eval_return_mean"])
-        for r in rows
-        if r.get("eval_return_mean") is not None
-    ]
-    x, y, spread = np.array(train, float).reshape(-1, 3).T
-    seen_x, seen_y = np.array(tests, float).reshape(-1, 2).T
+    x, y, spread = _columns(rows, "env_steps", "return_mean", "return_std")
+    seen_x, seen_y = _columns(rows, "env_steps", "eval_return_mean")
     return [
         Curve(f"{label}training, last 100 episodes", x, y, spread),
         Curve(f"{label}greedy evaluation", seen_x, seen_y, dots=True),
     ]
+
+
+def _columns(rows: list[dict[str, Any]], *names: str) -> Array:
+    """The rows that have all of these numbers, as one array each."""
+    picked = [[row.get(name) for name in names] for row in rows]
+    whole = [numbers for numbers in picked if None not in numbers]
+    return np.array(whole, float).reshape(-1, len(names)).T
 
 
 def save_curve(folder: Path, title: str) -> Path:
