@@ -37,7 +37,13 @@ def find(kind: str, name: str, known: Mapping[str, str]) -> Any:
         if name not in others:
             hint = nearest(name, [*known, *others])
             raise UserError(f"unknown {kind} '{name}'. {hint} (covey list shows all)")
-        return others[name].load()
+        try:
+            return others[name].load()
+        except Exception as error:  # code that is not ours
+            raise UserError(
+                f"{kind} '{name}' ({others[name].value}) cannot be loaded: "
+                f"{type(error).__name__}: {error}. Mend or remove that package."
+            ) from error
     module, _, attribute = path.partition(":")
     return getattr(import_module(module), attribute)
 

@@ -6,8 +6,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from covey import catalog
 from covey.envs import EnvLike, Envs, make_env
-from covey.types import Algorithm, Array, Tree
+from covey.types import Array, Tree
 from covey.vector import random_actions
 
 STEPS = 200
@@ -88,13 +89,13 @@ def _actions(envs: Envs) -> str:
     return f"{spec.num_actions} choices" if spec.discrete else f"{spec.action_dim} continuous"
 
 
-def fits(algorithm: type[Algorithm], algo: str, envs: Envs, others: dict[str, Any]) -> str | None:
-    """None, or the sentence that says why an algorithm cannot act there and which can."""
-    kind = "discrete" if envs.spec.discrete else "continuous"
-    if kind in algorithm.actions:
+def unfit(algo: str, envs: Envs) -> str | None:
+    """The sentence that says why an algorithm cannot act there and which can; None if it can."""
+    kind, wanted = "discrete" if envs.spec.discrete else "continuous", catalog.algorithm(algo)
+    if kind in wanted.actions:
         return None
-    can = ", ".join(name for name, other in others.items() if kind in other.actions)
+    can = ", ".join(n for n in catalog.ALGORITHMS if kind in catalog.algorithm(n).actions)
     return (
-        f"{algo} needs {' or '.join(algorithm.actions)} actions; {envs.name} has "
+        f"{algo} needs {' or '.join(wanted.actions)} actions; {envs.name} has "
         f"{_actions(envs)}{' actions' if kind == 'continuous' else ''}. Try: {can}."
     )

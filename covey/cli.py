@@ -6,7 +6,7 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -247,15 +247,14 @@ def _list(args: argparse.Namespace) -> int:
     from covey import catalog
 
     print("algorithms")
-    for name in catalog.names("algorithm", catalog.ALGORITHMS):
-        found = catalog.algorithm(name)
+    for name, found in _loadable("algorithm", catalog.ALGORITHMS):
         print(
             f"  {name:<8} {' or '.join(found.actions):<24} on {', '.join(found.recipes):<10} "
-            f"{found.__doc__.splitlines()[0]}"
+            f"{_first_line(found)}"
         )
     print("recipes")
-    for name in catalog.names("recipe", catalog.RECIPES):
-        print(f"  {name:<8} {catalog.recipe(name).__doc__.splitlines()[0]}")
+    for name, found in _loadable("recipe", catalog.RECIPES):
+        print(f"  {name:<8} {_first_line(found)}")
     print("engines")
     for name, what in catalog.ENGINES.items():
         print(f"  {name:<8} {what}")
@@ -267,6 +266,20 @@ def _list(args: argparse.Namespace) -> int:
     for folder in folders:
         print(f"  {folder}")
     return 0
+
+
+def _loadable(kind: str, known: dict[str, str]) -> Iterator[tuple[str, Any]]:
+    from covey import catalog
+
+    for name in catalog.names(kind, known):
+        try:
+            yield name, catalog.find(kind, name, known)
+        except UserError as error:
+            print(f"  {name:<8} {error}")
+
+
+def _first_line(found: Any) -> str:
+    return (found.__doc__ or "").strip().partition("\n")[0]
 
 
 def _doctor(args: argparse.Namespace) -> int:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from covey import catalog, checkpoint
-from covey.check import check, fits
+from covey.check import check, unfit
 from covey.config import TrainConfig, override, read_toml
 from covey.envs import EnvLike, env_name, make_env, registered
 from covey.errors import UserError
@@ -29,9 +29,7 @@ def configured(
     config = catalog.configure(algo, name, recipe, engine, settings, file)
     envs = check(config.env if env is None else env, config.env_kwargs)
     envs.close()
-    known = catalog.names("algorithm", catalog.ALGORITHMS)
-    others = {n: catalog.algorithm(n) for n in known}
-    wrong = fits(catalog.algorithm(config.algo), config.algo, envs, others)
+    wrong = unfit(config.algo, envs)
     if wrong is not None:
         raise UserError(wrong)
     return config

@@ -120,6 +120,7 @@ def test_help_and_usage_do_not_import_torch(covey_cli, tmp_path):
         assert "AssertionError" not in done.stderr, words
 
 
+@pytest.mark.slow
 def test_an_output_folder_that_cannot_be_used(covey_cli, tmp_path):
     (tmp_path / "taken").mkdir()
     (tmp_path / "taken" / "thesis.tex").write_text("years of work")
@@ -132,6 +133,7 @@ def test_an_output_folder_that_cannot_be_used(covey_cli, tmp_path):
     assert (tmp_path / "taken" / "thesis.tex").read_text() == "years of work"
 
 
+@pytest.mark.slow
 def test_a_folder_in_use_is_refused_with_the_process_that_has_it(
     start_cli, covey_cli, wait_for, tmp_path
 ):
@@ -163,6 +165,7 @@ def test_cuda_without_a_gpu_is_refused(covey_cli, tmp_path):
     assert not (tmp_path / "runs").exists()
 
 
+@pytest.mark.slow
 def test_a_whole_life_train_eval_plot_resume_list(covey_cli, tmp_path):
     done = covey_cli("train", "ppo", "CartPole-v1", "--steps", "3000", "--seed", "3")
     assert done.returncode == 0, done.stderr

@@ -271,7 +271,7 @@ def again(config, comments=False):
 
 
 @pytest.mark.parametrize("algo", catalog.ALGORITHMS)
-@rules(max_examples=20, deadline=None)
+@rules(max_examples=20, deadline=None, derandomize=True, database=None)
 @given(
     lr=st.floats(1e-12, 1e6), hidden=st.lists(st.integers(1, 10**6), max_size=4),
     until=st.none() | st.floats(-1e9, 1e9), steps=st.integers(1, 2**60),

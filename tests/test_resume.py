@@ -41,6 +41,7 @@ def same(one, two, where=""):
         assert one == two, where
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("algo", CASES)
 def test_killed_at_three_points_and_resumed_is_as_never_stopped(
     algo, start_cli, covey_cli, wait_for, tmp_path
@@ -145,6 +146,7 @@ def test_a_users_own_network_is_trained_saved_and_resumed(tmp_path):
     assert one.weights == two.weights
 
 
+@pytest.mark.slow
 def test_ctrl_c_saves_says_how_to_go_on_and_exits_130(start_cli, covey_cli, wait_for, tmp_path):
     run = start_cli("train", "ppo", "CartPole-v1", "--steps", "10000000", "--set", "until=none",
                     "--set", "checkpoint_every=0", "--out", "run")  # fmt: skip
