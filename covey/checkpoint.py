@@ -63,12 +63,11 @@ def save(folder: Path, step: int, tree: Tree, about: Mapping[str, Any]) -> Path:
     return target
 
 
-def prune(folder: Path, keep: int, spare: Path | None = None) -> None:
-    """Delete all but the newest `keep`, and what an interrupted save left."""
+def prune(folder: Path, keep: int) -> None:
+    """Delete all but the newest `keep`, and what interrupted saves and all but one bad one left."""
     for old in steps(folder)[keep:]:
-        if old != spare:
-            shutil.rmtree(old, ignore_errors=True)
-    for left in folder.glob(".staging-*"):
+        shutil.rmtree(old, ignore_errors=True)
+    for left in [*folder.glob(".staging-*"), *sorted(folder.glob("bad_*"))[:-1]]:
         shutil.rmtree(left, ignore_errors=True)
 
 
@@ -114,7 +113,7 @@ def load(path: Path) -> Checkpoint:
     if manifest.get("sha256") != _own_digest(manifest):
         raise CheckpointError(f"{path / 'manifest.json'} has another digest. Use another one.")
     for name in FILES:
-        wanted, file = manifest["files"][name], path / name
+        wanted, file = _facts(manifest, name, path), path / name
         if not file.is_file():
             raise CheckpointError(f"{file} is missing. Use another checkpoint.")
         size = file.stat().st_size
@@ -198,6 +197,15 @@ def _digests(stage: Path) -> dict[str, dict[str, Any]]:
         name: {"sha256": _sha256(stage / name), "bytes": (stage / name).stat().st_size}
         for name in FILES
     }
+
+
+def _facts(manifest: dict[str, Any], name: str, path: Path) -> dict[str, Any]:
+    """The size and digest that a manifest says a file has."""
+    files = manifest.get("files")
+    facts = files.get(name) if isinstance(files, dict) else None
+    if not isinstance(facts, dict) or not {"bytes", "sha256"} <= facts.keys():
+        raise CheckpointError(f"{path / 'manifest.json'} does not describe {name}. Use another.")
+    return facts
 
 
 def _own_digest(manifest: Mapping[str, Any]) -> str:

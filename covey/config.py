@@ -132,7 +132,7 @@ def checked(key: str, value: Any, kind: Any, meta: Mapping[str, Any]) -> Any:
     for number in value if isinstance(value, tuple) else (value,):
         if not isinstance(number, int | float) or isinstance(number, bool):
             continue
-        if not (number > above and least <= number <= most):
+        if not (number > above and least <= number <= most and math.isfinite(number)):
             low = f"above {above:g}" if above > -math.inf else f"at least {least:g}"
             high = f" and at most {most:g}" if most < math.inf else ""
             raise UserError(f"{key} = {number:g} is out of range: it must be {low}{high}.")

@@ -124,6 +124,8 @@ class Optimizer:
 
     def restore(self, state: Tree) -> None:
         """Take them back."""
+        if state["moments"].keys() != self.moments.keys():
+            raise UserError("the checkpoint is of another optimizer; set it back to that one.")
         self.updates, self.skipped = state["updates"], state["skipped"]
         for name, saved in state["moments"].items():
             self.moments[name].copy_(torch.tensor(saved))

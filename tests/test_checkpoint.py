@@ -210,7 +210,9 @@ def test_no_flipped_bit_of_the_manifest_changes_what_a_checkpoint_says_it_is(tmp
 
 def manifest(path, **changes):
     file = path / "manifest.json"
-    file.write_text(json.dumps({**json.loads(file.read_text()), **changes}))
+    changed = {**json.loads(file.read_text()), **changes}
+    changed["sha256"] = checkpoint._own_digest(changed)  # as somebody would who means it
+    file.write_text(json.dumps(changed))
 
 
 def test_a_newer_schema_names_the_version_that_wrote_it(two):
@@ -240,8 +242,7 @@ def test_names_in_a_manifest_lead_nowhere(two, tmp_path):
     files = json.loads((two[1] / "manifest.json").read_text())["files"]
     more = {"../../secret": {"bytes": 99, "sha256": "0"}, "/etc/passwd": {}, str(secret): {}}
     manifest(two[1], files={**files, **more})
-    with pytest.raises(CheckpointError, match="has another digest"):
-        load(two[1])
+    assert load(two[1]).tree["task"] == {"rounds": 2}
     assert secret.read_text() == "x"
 
 
