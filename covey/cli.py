@@ -190,10 +190,12 @@ def _run_session(session: Any, quiet: bool) -> int:
     elif not quiet:
         found = result.evaluation
         how = "solved" if result.reason == "solved" else "done  "
+        score = "" if found is None else (
+            f"return {found.return_mean:.1f} +- {found.return_std:.1f} over "
+            f"{len(found.returns)} greedy episodes, "
+        )  # fmt: skip
         print(
-            f"{how} return {found.return_mean:.1f} +- {found.return_std:.1f} over "
-            f"{len(found.returns)} greedy episodes, {result.env_steps:,} env steps, "
-            f"{result.seconds:.1f} s\n"
+            f"{how} {score}{result.env_steps:,} env steps, {result.seconds:.1f} s\n"
             f"next   covey plot {result.folder} | covey eval {result.folder}"
         )
     return code

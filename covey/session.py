@@ -166,7 +166,8 @@ class Session:
         evaluation = None
         path = self.save()
         if reason not in SIGNALS.values():
-            evaluation = self.evaluator.evaluate(kept["env_steps"] + 2)
+            found = self.evaluator.evaluate(kept["env_steps"] + 2)
+            evaluation = found if found.returns else None  # None: interrupted only now
             self.report.write(kept["env_steps"], kept["updates"], {}, evaluation)
         self.run.trace(self.task)
         self.run.plot()

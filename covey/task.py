@@ -141,7 +141,8 @@ class Task:
             raise UserError(f"task.use wants a function of ctx, not {step!r}.")
         reads, writes = getattr(step, "reads", ()), getattr(step, "writes", ())
         self._needs.append((name, frozenset(reads), frozenset(writes)))
-        self._uses.append(Use(step, name, Timing()))
+        same = sum(use.name.partition("#")[0] == name for use in self._uses)
+        self._uses.append(Use(step, f"{name}#{same + 1}" if same else name, Timing()))
         return self
 
     def keep(self, name: str, first: Any = None) -> None:
@@ -183,7 +184,7 @@ class Task:
         limits = {"rounds": rounds, "updates": updates, "env_steps": env_steps}
         self._check_flow()
         while (reason := self.stopped or self._limit_reached(limits)) is None:
-            ctx, fronts = Ctx(self._shared, self._kept), []
+            ctx, fronts, self._running = Ctx(self._shared, self._kept), [], []
             with ExitStack() as backs:
                 for use in self._uses:
                     began = perf_counter()

@@ -307,6 +307,29 @@ def test_an_overlapped_step_works_on_its_own_copy():  # 4.8: no race on ctx
         assert task.state()["seen"] == "first"
 
 
+def test_a_failed_round_leaves_nothing_running_for_the_next():
+    def fails_once(ctx):
+        if not tried:
+            tried.append(1)
+            raise KeyError("once")
+
+    tried, seen = [], []
+    with Task() as task:
+        task.overlap(lambda ctx: setattr(ctx, "found", ctx.rounds))
+        task.use(fails_once).use(lambda ctx: seen.append(ctx.rounds))
+        with pytest.raises(KeyError):
+            task.run(rounds=1)
+        assert task.run(rounds=2) == "rounds"
+    assert seen == [0, 1]
+
+
+def test_steps_of_one_name_are_timed_apart():
+    task = Task()
+    task.use(lambda ctx: None).use(lambda ctx: None).use(lambda ctx: None)
+    task.run(rounds=3)
+    assert [t["count"] for t in task.timings().values()] == [3, 3, 3]
+
+
 def test_two_writers_of_one_value_in_a_round_are_an_error():
     with Task() as task:
         task.keep("value", 0)
