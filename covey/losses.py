@@ -63,8 +63,3 @@ def scaled(advantage_N: Tensor) -> Tensor:
     """Centred, with deviation 1."""
     centred_N = advantage_N - advantage_N.mean()
     return centred_N / (centred_N.square().mean().sqrt() + 1e-8)
-
-
-def square(error: Tensor) -> Tensor:
-    """e^2 of each row."""
-    return error.square()

@@ -151,10 +151,6 @@ def test_scaled():
     assert losses.scaled(torch.tensor([5.0, 5.0])).tolist() == [0.0, 0.0]
 
 
-def test_square():
-    assert losses.square(torch.tensor([-3.0, 0.5])).tolist() == [9.0, 0.25]
-
-
 TARGET = random(4, 6, seed=20)
 PROB = TARGET.softmax(dim=1)
 ACTIONS = torch.tensor([0, 5, 2, 2])
@@ -165,7 +161,6 @@ DIFFERENTIABLE = {
     "policy_gradient": lambda x: losses.policy_gradient(x, TARGET),
     "clipped_surrogate": lambda x: losses.clipped_surrogate(x, TARGET, TARGET, 0.2),
     "scaled": losses.scaled,
-    "square": losses.square,
 }
 
 

@@ -84,7 +84,9 @@ class A2C:
 
     def learn(self, rows: dict[str, Array]) -> Metrics:
         """One update."""
-        from covey.losses import policy_gradient, scaled, square
+        from torch.nn.functional import mse_loss
+
+        from covey.losses import policy_gradient, scaled
         from covey.nets import show, tensors
 
         c, policy, batch = self.config, self.actor.policy, tensors(rows, self.device)
@@ -92,7 +94,7 @@ class A2C:
         logp_N = policy.logp(params_NP, batch["action"])
         advantage_N = scaled(batch["advantage"]) if c.scale_advantage else batch["advantage"]
         policy_loss = policy_gradient(logp_N, advantage_N).mean()
-        value_loss = square(value_N - batch["return"]).mean()
+        value_loss = mse_loss(value_N, batch["return"])
         entropy = policy.entropy(params_NP).mean()
         norm = self.optimizer.step(policy_loss + c.value * value_loss - c.entropy * entropy)
         if c.normalize:

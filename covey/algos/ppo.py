@@ -102,7 +102,9 @@ class PPO:
         return {**last, "grad_norm": norm}
 
     def _loss(self, batch: Tensors) -> tuple[Tensor, dict[str, Tensor]]:
-        from covey.losses import clipped_surrogate, scaled, square
+        from torch.nn.functional import mse_loss
+
+        from covey.losses import clipped_surrogate, scaled
 
         c, policy = self.config, self.actor.policy
         params_NP, value_N = self.module(batch["obs"])
@@ -110,7 +112,7 @@ class PPO:
         advantage_N = scaled(batch["advantage"]) if c.scale_advantage else batch["advantage"]
         clip = c.clip * self.optimizer.progress
         policy_loss = clipped_surrogate(logp_N, batch["logp"], advantage_N, clip).mean()
-        value_loss = square(value_N - batch["return"]).mean()
+        value_loss = mse_loss(value_N, batch["return"])
         loss = policy_loss + c.value * value_loss
         if c.entropy:
             loss = loss - c.entropy * policy.entropy(params_NP).mean()
