@@ -26,6 +26,7 @@ class Report:
         self._logged = self._began
         self._logged_env_steps: int | None = None
         self._logged_updates = 0
+        self._rates = {"env_steps_per_second": 0.0, "updates_per_second": 0.0}
         self._seconds_before = 0.0  # of the stretches before a resume
 
     @property
@@ -49,13 +50,17 @@ class Report:
     ) -> None:  # fmt: skip
         """Write a row now."""
         now = monotonic()
-        spent = max(now - self._logged, 1e-9)
+        if env_steps != self._logged_env_steps:  # else the last rates stand
+            spent = max(now - self._logged, 1e-9)
+            self._rates = {
+                "env_steps_per_second": (env_steps - (self._logged_env_steps or 0)) / spent,
+                "updates_per_second": (updates - self._logged_updates) / spent,
+            }
         row: dict[str, Any] = {
             "env_steps": env_steps,
             "updates": updates,
             "seconds": round(self.seconds, 3),
-            "env_steps_per_second": (env_steps - (self._logged_env_steps or 0)) / spent,
-            "updates_per_second": (updates - self._logged_updates) / spent,
+            **self._rates,
             **self.returns.summary(),
             **losses,
         }
