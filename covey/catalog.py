@@ -24,7 +24,8 @@ RECIPES = {
     "serial": "covey.recipes.serial:serial",
 }
 ENGINES = {
-    "inline": "one process plays every role",
+    "inline": "covey.engines.inline:run",
+    "processes": "covey.engines.processes:run",
 }
 CHOICES = ("algo", "env", "recipe", "engine")
 
@@ -61,6 +62,11 @@ def algorithm(name: str) -> Any:
 def recipe(name: str) -> Any:
     """The function of a recipe."""
     return find("recipe", name, RECIPES)
+
+
+def engine(name: str) -> Any:
+    """The function that runs a program on an engine."""
+    return find("engine", name, ENGINES)
 
 
 def preset(env: str) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from covey.errors import UserError
-from covey.types import Array, Tree
+from covey.types import Array, Tree, dtype_of, plain_dtype
 
 SCHEMA = 1
 FILES = ("arrays.safetensors", "state.json")
@@ -162,8 +162,7 @@ def _split(value: Any, name: str, arrays: dict[str, Array]) -> Any:
         return value
     place: dict[str, Any] = {"$array": name, "shape": list(value.shape)}
     if value.dtype.names is not None:  # records travel as bytes
-        place["fields"] = [[n, value.dtype[n].base.str, list(value.dtype[n].shape)]
-                           for n in value.dtype.names]  # fmt: skip
+        place["fields"] = plain_dtype(value.dtype)
         value = np.frombuffer(value.tobytes(), np.uint8)
     while name in arrays:  # a dotted name may look like a nested one
         name = place["$array"] = f"{name}'"
@@ -180,9 +179,7 @@ def _join(value: Any, arrays: Mapping[str, Array]) -> Any:
         return {k: _join(v, arrays) for k, v in value.items()}
     array = arrays[value["$array"]]
     if "fields" in value:
-        array = array.view(
-            np.dtype([(n, kind, tuple(shape)) for n, kind, shape in value["fields"]])
-        )
+        array = array.view(dtype_of(value["fields"]))
     return array.reshape(value["shape"])
 
 

@@ -10,6 +10,10 @@ class UserError(ValueError):
     """A mistake that the user can mend: printed without a traceback, status 2."""
 
 
+class Stopped(Exception):
+    """The team stops: what waits, waits no longer. Not an error; the task ends its round with it."""
+
+
 def nearest(name: str, known: Iterable[str]) -> str:
     """A sentence with the nearest known name, or with all of them when none is near."""
     known = sorted(known)

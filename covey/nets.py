@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -259,11 +258,6 @@ def orthogonal(layer: nn.Linear | nn.Conv2d, gain: float) -> None:
         nn.init.zeros_(layer.bias)
 
 
-def frozen_copy(module: nn.Module) -> nn.Module:
-    """The same network with its own, constant weights."""
-    return copy.deepcopy(module).requires_grad_(False)
-
-
 @contextmanager
 def constant(module: nn.Module) -> Iterator[None]:
     """Inside it, what a network says is a constant: no gradient, no dropout, no statistics."""
@@ -286,6 +280,21 @@ def load_weights(module: nn.Module, saved: dict[str, Array]) -> None:
             f"the saved weights do not fit this network: {what}. Give the network and the settings "
             "that the run was started with."
         ) from None
+
+
+def weights(module: nn.Module, flat: Tensor) -> dict[str, Array]:
+    """All that acting needs, as numpy arrays: the flat vector and the buffers; views on the CPU."""
+    found = {"flat": flat.detach(), **dict(module.named_buffers())}
+    return {name: value.cpu().numpy() for name, value in found.items()}
+
+
+def load(module: nn.Module, flat: Tensor, given: dict[str, Array]) -> None:
+    """Take in what was written into what `weights` gave; on the CPU it is there already."""
+    if flat.device.type == "cpu":
+        return
+    with torch.no_grad():
+        for name, value in {"flat": flat, **dict(module.named_buffers())}.items():
+            value.copy_(torch.from_numpy(given[name]))
 
 
 def show(module: nn.Module, obs: Obs) -> None:

@@ -7,7 +7,7 @@ from torch import nn
 
 from covey import infer, nets
 from covey.dists import policy_of
-from covey.optim import flatten
+from covey.optim import Apply, flatten
 from covey.returns import gae
 from covey.types import Array, Spec, Unroll
 
@@ -18,6 +18,7 @@ class Actor:
     def __init__(
         self, spec: Spec, rng: np.random.Generator, device: str, network: nn.Module | None,
         hidden: tuple[int, ...], activation: str, normalize: bool, log_std: float,
+        apply: Apply | None = None,
     ) -> None:  # fmt: skip
         self.rng, self.policy = rng, policy_of(spec)
         own = nets.chosen(
@@ -26,7 +27,7 @@ class Actor:
             spec, self.policy.width, with_value=True, normalize=normalize,
         )  # fmt: skip
         self.module = own.to(device)
-        self.flat = flatten(self.module)
+        self.flat = flatten(self.module, apply)
         self.forward, self.inference = infer.policy_forward(self.module, spec)
 
     def act(self, obs_B: Array, greedy: bool) -> tuple[Array, dict[str, Array]]:

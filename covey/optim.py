@@ -10,8 +10,10 @@ of the whole start-up time, and because a rule over plain vectors can be shared 
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable
+from typing import Protocol
 
 import torch
 from torch import Tensor, nn
@@ -24,12 +26,13 @@ Moments = dict[str, Tensor]
 Rule = Callable[[Tensor, Tensor, Moments, int, float, float], None]
 
 
-def flatten(module: nn.Module) -> Tensor:
+def flatten(module: nn.Module, apply: Apply | None = None, name: str = "weights") -> Tensor:
     """Move all parameters that learn, and their gradients, into one vector each."""
     params = [p for p in module.parameters() if p.requires_grad]
     if not params or any(p.dtype != params[0].dtype for p in params):
         raise UserError("a network needs at least one parameter, and all of one dtype.")
-    flat = torch.cat([p.detach().reshape(-1) for p in params])
+    first = torch.cat([p.detach().reshape(-1) for p in params])
+    flat = first if apply is None else apply.place(name, first)
     flat.grad = torch.zeros_like(flat)
     offset = 0
     for p in params:
@@ -37,6 +40,13 @@ def flatten(module: nn.Module) -> Tensor:
         p.data, p.grad = flat[part].view_as(p), flat.grad[part].view_as(p)
         offset += p.numel()
     return flat
+
+
+def frozen_copy(module: nn.Module, apply: Apply | None = None, name: str = "target") -> nn.Module:
+    """The same network with its own, constant weights."""
+    copied = copy.deepcopy(module)
+    flatten(copied, apply, name)
+    return copied.requires_grad_(False)
 
 
 def adam(w: Tensor, grad: Tensor, moments: Moments, step: int, lr: float, eps: float) -> None:
@@ -66,56 +76,108 @@ RULES: dict[str, tuple[Rule, tuple[str, ...]]] = {
 }
 
 
+class Apply(Protocol):
+    """Who applies a gradient, and to which copy of the weights."""
+
+    updates: int  # optimizer steps so far, as far as this member knows
+
+    def place(self, name: str, vector: Tensor) -> Tensor:
+        """Where a vector of this network or its optimizer lives; `vector` holds its first values."""
+
+    def apply(self, optimizer: Optimizer, gradient: Tensor) -> float:
+        """Bring a gradient into the weights, or to whoever does; its norm before clipping."""
+
+    def crossed(self, every: int) -> bool:
+        """Whether `updates` has gone over a new multiple of `every`; said to one member only."""
+
+
+class ToSelf:
+    """One process applies its gradients to its own weights."""
+
+    def __init__(self) -> None:
+        self.updates = 0
+
+    def place(self, name: str, vector: Tensor) -> Tensor:
+        """Where it is."""
+        return vector
+
+    def apply(self, optimizer: Optimizer, gradient: Tensor) -> float:
+        """Here and now."""
+        norm = optimizer.clip(gradient)
+        if math.isfinite(norm):
+            self.updates += 1
+            optimizer.update(gradient, self.updates)
+        return norm
+
+    def crossed(self, every: int) -> bool:
+        """After each `every` updates."""
+        return self.updates % every == 0
+
+
 class Optimizer:
     """`step(loss)`: backward, clip, update. What that means over processes is `apply`."""
 
     def __init__(
         self, flat: Tensor, rule: str = "adam", lr: float = 1e-3, eps: float = 1e-8,
-        max_norm: float = math.inf, anneal_updates: int = 0, apply: str = "self",
+        max_norm: float = math.inf, anneal_updates: int = 0, apply: Apply | None = None,
     ) -> None:  # fmt: skip
-        if apply != "self":
-            raise UserError(f"apply='{apply}' is not known; one process applies to itself: 'self'.")
         if rule not in RULES:
             raise UserError(f"optimizer '{rule}' is unknown. Known: {', '.join(RULES)}.")
+        self.apply: Apply = apply or ToSelf()
         self.flat, self.lr, self.eps, self.max_norm = flat, lr, eps, max_norm
         self.anneal_updates = anneal_updates
         self._rule, names = RULES[rule]
-        self.moments = {name: torch.zeros_like(flat) for name in names}
-        self.updates = 0
+        self.moments = {
+            name: self.apply.place(name, torch.zeros_like(flat)) for name in names
+        }
         self.skipped = 0  # gradients that were not finite
         self._skipped_in_a_row = 0
 
     @property
+    def updates(self) -> int:
+        """Optimizer steps so far."""
+        return self.apply.updates
+
+    @property
     def progress(self) -> float:
         """1 at the start, falling to 0 over `anneal_updates`; always 1 without annealing."""
-        return max(0.0, 1 - self.updates / self.anneal_updates) if self.anneal_updates else 1.0
+        return self._progress(self.updates)
+
+    def _progress(self, updates: int) -> float:
+        return max(0.0, 1 - updates / self.anneal_updates) if self.anneal_updates else 1.0
 
     def step(self, loss: Tensor) -> float:
         """Apply the gradient of the loss, clipped; its norm before clipping comes back."""
-        grad = self.flat.grad
-        assert grad is not None
-        grad.zero_()
+        gradient = self.flat.grad
+        assert gradient is not None
+        gradient.zero_()
         loss.backward()  # type: ignore[no-untyped-call]
-        norm = float(grad.norm())
+        return self.apply.apply(self, gradient)
+
+    def clip(self, gradient: Tensor) -> float:
+        """Shorten it to the longest norm allowed; one that is not finite is counted, to be left."""
+        norm = float(gradient.norm())
         if not math.isfinite(norm):
-            self._skip(float(loss.detach()))
+            self._skip()
             return norm
         self._skipped_in_a_row = 0
         if norm > self.max_norm:
-            grad.mul_(self.max_norm / (norm + 1e-6))
-        lr = self.lr * self.progress
-        self.updates += 1
-        with torch.no_grad():
-            self._rule(self.flat, grad, self.moments, self.updates, lr, self.eps)
+            gradient.mul_(self.max_norm / (norm + 1e-6))
         return norm
 
-    def _skip(self, loss: float) -> None:
+    def update(self, gradient: Tensor, number: int) -> None:
+        """The rule: update `number` of these weights."""
+        lr = self.lr * self._progress(number - 1)
+        with torch.no_grad():
+            self._rule(self.flat, gradient, self.moments, number, lr, self.eps)
+
+    def _skip(self) -> None:
         self.skipped += 1
         self._skipped_in_a_row += 1
         if self._skipped_in_a_row >= BAD_GRADIENTS_IN_A_ROW:
             raise UserError(
-                f"{BAD_GRADIENTS_IN_A_ROW} gradients in a row were not finite (loss {loss:g}, "
-                f"after {self.updates} updates). Lower lr, or scale rewards and observations."
+                f"{BAD_GRADIENTS_IN_A_ROW} gradients in a row were not finite, after "
+                f"{self.updates} updates. Lower lr, or scale rewards and observations."
             )
 
     def state(self) -> Tree:
@@ -126,6 +188,6 @@ class Optimizer:
         """Take them back."""
         if state["moments"].keys() != self.moments.keys():
             raise UserError("the checkpoint is of another optimizer; set it back to that one.")
-        self.updates, self.skipped = state["updates"], state["skipped"]
+        self.apply.updates, self.skipped = state["updates"], state["skipped"]
         for name, saved in state["moments"].items():
             self.moments[name].copy_(torch.tensor(saved))

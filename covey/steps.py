@@ -99,6 +99,22 @@ class Collector:
         return True
 
 
+def example_rows(agent: Algorithm) -> dict[str, Array]:
+    """Rows of the form that this agent makes of unrolls, for laying out memory."""
+    spec, lead = agent.spec, (agent.overlap + 1, 1)
+    return agent.rows(
+        Unroll(
+            obs_TB=np.zeros((lead[0] + 1, 1, *spec.obs_shape), spec.obs_dtype),
+            action_TB=np.zeros((*lead, *spec.action_shape), spec.action_dtype),
+            reward_TB=np.zeros(lead, np.float32),
+            discount_TB=np.ones(lead, np.float32),
+            last_TB=np.zeros(lead, bool),
+            valid_TB=np.ones(lead, bool),
+            extra={name: np.zeros(lead, dtype) for name, dtype in agent.extra.items()},
+        )
+    )
+
+
 def collect(env: Envs | Collector, agent: Algorithm, unroll: int = 32) -> StepFunction:
     """Act for `unroll` env steps of each environment: writes ctx.unroll, counts ctx.env_steps."""
     collector = env if isinstance(env, Collector) else Collector(env, agent, unroll)

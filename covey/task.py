@@ -17,7 +17,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from covey.errors import UserError, nearest
+from covey.errors import Stopped, UserError, nearest
+from covey.links.count import Count
+from covey.links.shared import Shared
+from covey.links.waits import Waits
 from covey.types import Tree
 
 StepFunction = Callable[["Ctx"], Any]
@@ -48,29 +51,6 @@ class Ctx:
     def get(self, name: str, default: Any = None) -> Any:
         """The value, or a default if no step wrote it in this round."""
         return self.__dict__.get(name, default)
-
-
-class Shared:
-    """Values that one role shares and all others read; the newest wins."""
-
-    def __init__(self) -> None:
-        self._values: dict[str, Any] = {}
-
-    def __getattr__(self, name: str) -> Any:
-        if name in self.__dict__.get("_values", {}):
-            return self._values[name]
-        raise AttributeError(
-            f"ctx.shared.{name} has not been shared yet. Declare it with task.share('{name}') and "
-            "write it as a ctx value in a step."
-        )
-
-    def get(self, name: str, default: Any = None) -> Any:
-        """The newest value, or a default before the first."""
-        return self._values.get(name, default)
-
-    def publish(self, name: str, value: Any) -> None:
-        """Make a value the newest."""
-        self._values[name] = value
 
 
 class Timing:
@@ -117,11 +97,14 @@ class Running(NamedTuple):
 class Task:
     """Steps in order, for the roles that this process plays. Two tasks can live side by side."""
 
-    def __init__(self, roles: Iterable[str] | None = None, shared: Shared | None = None) -> None:
+    def __init__(
+        self, roles: Iterable[str] | None = None, shared: Shared | None = None,
+        waits: Waits | None = None, env_steps: Count | None = None,
+    ) -> None:  # fmt: skip
         self.roles = None if roles is None else frozenset(roles)  # None plays every role
-        self.stopped: str | None = None  # the first reason that `stop` was given
         self.reason: str | None = None  # why the last `run` ended
-        self._shared = shared or Shared()
+        self._shared, self._waits = shared or Shared(), waits or Waits()
+        self._env_steps = env_steps  # of the whole team
         self._uses: list[Use] = []
         self._other_roles: set[str] = set()
         self._kept: dict[str, Any] = {"rounds": 0, "env_steps": 0, "updates": 0}
@@ -166,8 +149,13 @@ class Task:
         return self.use(overlapped, on)
 
     def stop(self, reason: str) -> None:
-        """End after this round; the first reason stays."""
-        self.stopped = self.stopped or reason
+        """End after this round, in every process; the first reason stays."""
+        self._waits.signal.stop(reason)
+
+    @property
+    def stopped(self) -> str | None:
+        """The first reason that `stop` was given, anywhere."""
+        return self._waits.signal.reason
 
     def after_round(self, action: Callable[[], object]) -> None:
         """Call something once this round is over and what it kept is carried on."""
@@ -183,25 +171,43 @@ class Task:
         """
         limits = {"rounds": rounds, "updates": updates, "env_steps": env_steps}
         self._check_flow()
+        self._take_in()
         while (reason := self.stopped or self._limit_reached(limits)) is None:
-            ctx, fronts, self._running = Ctx(self._shared, self._kept), [], []
-            with ExitStack() as backs:
-                for use in self._uses:
-                    began = perf_counter()
-                    half = use.step(ctx)
-                    if isinstance(half, GeneratorType):
-                        next(half, None)
-                        backs.push(partial(_back, half, use))
-                    fronts.append((use.timing, began, perf_counter()))
-                self._join(ctx)
-            for timing, began, ended in fronts:
-                timing.add(began, ended)
-            ctx.rounds += 1
-            self._end_round(ctx)
+            try:
+                ctx = self._round()
+            except Stopped:  # what a step waited for will not come
+                continue
             if until is not None and until(ctx):
                 self.stop("until")
+            self._take_in()
+        if reason != "rounds" and not self._waits.alone:
+            self.stop(reason)  # the limit of one is the limit of all
         self.reason = reason
         return reason
+
+    def _round(self) -> Ctx:
+        ctx, fronts, self._running = Ctx(self._shared, self._kept), [], []
+        with ExitStack() as backs:
+            for use in self._uses:
+                began = perf_counter()
+                half = use.step(ctx)
+                if isinstance(half, GeneratorType):
+                    next(half, None)
+                    backs.push(partial(_back, half, use))
+                fronts.append((use.timing, began, perf_counter()))
+                self._waits.pulse.beat()
+            self._join(ctx)
+        for timing, began, ended in fronts:
+            timing.add(began, ended)
+        ctx.rounds += 1
+        self._end_round(ctx)
+        return ctx
+
+    def _take_in(self) -> None:
+        """What the others have done since: their env steps, what they shared."""
+        self._shared.refresh()
+        if self._env_steps is not None:
+            self._kept["env_steps"] = self._env_steps.total
 
     def _limit_reached(self, limits: dict[str, int | None]) -> str | None:
         for name, limit in limits.items():
@@ -210,11 +216,13 @@ class Task:
         return None
 
     def _end_round(self, ctx: Ctx) -> None:
+        if self._env_steps is not None:
+            self._env_steps.add(ctx.env_steps - self._kept["env_steps"])
         for name in self._kept:
             self._kept[name] = ctx.__dict__[name]
-        for name in self._shared_names:
-            if name in ctx.__dict__:
-                self._shared.publish(name, ctx.__dict__[name])
+        told = {name: ctx.__dict__[name] for name in self._shared_names if name in ctx.__dict__}
+        if told:
+            self._shared.publish(**told)
         after, self._after = self._after, []
         for action in after:
             action()
@@ -285,6 +293,8 @@ class Task:
     def restore(self, state: Tree) -> None:
         """Take it back."""
         self._kept.update(state)
+        if self._env_steps is not None:
+            self._env_steps.begin_at(state["env_steps"])
 
     def __enter__(self) -> Task:
         return self

@@ -23,6 +23,20 @@ Tree = dict[str, Any]  # a state to save: nested dicts of arrays, tensors, numbe
 Tensors = dict[str, Any]  # a batch behind the door of `learn`: tensors, or dicts of them, by name
 
 
+def plain_dtype(dtype: np.dtype[Any]) -> Any:
+    """A dtype as JSON; of records, their fields."""
+    if dtype.names is None:
+        return dtype.str
+    return [[n, dtype[n].base.str, list(dtype[n].shape)] for n in dtype.names]
+
+
+def dtype_of(plain: Any) -> np.dtype[Any]:
+    """The dtype that `plain_dtype` gave."""
+    if isinstance(plain, str):
+        return np.dtype(plain)
+    return np.dtype([(name, kind, tuple(shape)) for name, kind, shape in plain])
+
+
 @dataclass(frozen=True, slots=True)
 class Leaf:
     """One observation array: `sizes` is set for whole numbers that a network sees as one-hot."""
@@ -99,6 +113,7 @@ class Unroll:
     valid_TB: Array
     extra: dict[str, Array] = field(default_factory=dict)  # what `act` said besides the action
     finals: list[Final] = field(default_factory=list)
+    version: int = 0  # of the weights that acted
 
     @property
     def num_steps(self) -> int:
@@ -113,6 +128,7 @@ class Algorithm(Protocol):
     recipes: ClassVar[tuple[str, ...]]
     replayed: ClassVar[bool]  # learns rows drawn from a replay, not the unroll just made
     Config: ClassVar[type[Any]]
+    spec: Spec
     extra: Mapping[str, np.dtype[Any]]  # columns of `Unroll.extra`
     overlap: int  # steps of the last unroll that the next one must begin with
     updates: int  # optimizer steps so far
@@ -129,6 +145,12 @@ class Algorithm(Protocol):
 
     def learn(self, rows: dict[str, Array]) -> Metrics:
         """Update the weights; `updates` counts the optimizer steps it took."""
+
+    def weights(self) -> dict[str, Array]:
+        """What acts and evaluates, as numpy arrays; on the CPU views, so that writing is loading."""
+
+    def load(self, weights: dict[str, Array]) -> None:
+        """Take in weights that were written into what `weights` gave."""
 
     def state(self) -> Tree:
         """Everything that `restore` needs to go on bit for bit."""

@@ -18,12 +18,15 @@ from covey.types import Array, Metrics, Spec, Tree, Unroll
 if TYPE_CHECKING:
     from torch import nn
 
+    from covey.optim import Apply
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DQNConfig:
     """Settings of DQN."""
 
-    lr: float = option(1e-3, "step size of Adam", above=0)
+    optimizer: str = option("adam", "which optimizer", choices=("adam", "rmsprop"))
+    lr: float = option(1e-3, "step size", above=0)
     gamma: float = option(0.99, "discount", least=0, most=1)
     n_step: int = option(3, "rewards summed before bootstrapping", least=1, most=1000)
     hidden: tuple[int, ...] = option((128, 128), "widths of the hidden layers", least=1)
@@ -49,7 +52,7 @@ class DQN:
 
     def __init__(
         self, spec: Spec, config: DQNConfig, rng: np.random.Generator,
-        network: nn.Module | None = None, device: str = "cpu", apply: str = "self",
+        network: nn.Module | None = None, device: str = "cpu", apply: Apply | None = None,
     ) -> None:  # fmt: skip
         from covey import infer, nets, optim  # torch is for those who build networks
 
@@ -61,9 +64,9 @@ class DQN:
             spec, spec.num_actions, with_value=False, normalize=config.normalize,
         )  # fmt: skip
         self.module = own.to(device)
-        self.target = nets.frozen_copy(self.module)
+        self.target = optim.frozen_copy(self.module, apply)
         self.optimizer = optim.Optimizer(
-            optim.flatten(self.module), "adam", config.lr, max_norm=config.max_norm,
+            optim.flatten(self.module, apply), config.optimizer, config.lr, max_norm=config.max_norm,
             anneal_updates=config.anneal_updates, apply=apply,
         )  # fmt: skip
         self.forward, self.inference = infer.policy_forward(self.module, spec)
@@ -117,9 +120,21 @@ class DQN:
         norm = self.optimizer.step(loss)
         if self.config.normalize:
             show(self.module, obs_N)
-        if self.updates % self.config.target_every == 0:
+        if self.optimizer.apply.crossed(self.config.target_every):
             self.target.load_state_dict(self.module.state_dict())
         return {"loss": float(loss.detach()), "grad_norm": norm, "q": float(target_N.mean())}
+
+    def weights(self) -> dict[str, Array]:
+        """The network's weights and buffers."""
+        from covey.nets import weights
+
+        return weights(self.module, self.optimizer.flat)
+
+    def load(self, weights: dict[str, Array]) -> None:
+        """Take them in."""
+        from covey.nets import load
+
+        load(self.module, self.optimizer.flat, weights)
 
     def state(self) -> Tree:
         """Both networks, the optimizer and the random state."""

@@ -16,6 +16,8 @@ from covey.types import Array, Metrics, Spec, Tensors, Tree, Unroll
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
+    from covey.optim import Apply
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PPOConfig:
@@ -50,15 +52,15 @@ class PPO:
 
     def __init__(
         self, spec: Spec, config: PPOConfig, rng: np.random.Generator,
-        network: nn.Module | None = None, device: str = "cpu", apply: str = "self",
+        network: nn.Module | None = None, device: str = "cpu", apply: Apply | None = None,
     ) -> None:  # fmt: skip
         from covey.onpolicy import Actor  # torch is for those who build networks
         from covey.optim import Optimizer
 
         c = self.config = config
-        self.rng, self.device = rng, device
+        self.spec, self.rng, self.device = spec, rng, device
         self.actor = Actor(
-            spec, rng, device, network, c.hidden, c.activation, c.normalize, c.log_std
+            spec, rng, device, network, c.hidden, c.activation, c.normalize, c.log_std, apply
         )
         self.module, self.inference = self.actor.module, self.actor.inference
         self.optimizer = Optimizer(
@@ -118,6 +120,18 @@ class PPO:
             loss = loss - c.entropy * policy.entropy(params_NP).mean()
         said = {"policy_loss": policy_loss.detach(), "value_loss": value_loss.detach()}
         return loss, {**said, "kl": (batch["logp"] - logp_N.detach()).mean()}
+
+    def weights(self) -> dict[str, Array]:
+        """The network's weights and buffers."""
+        from covey.nets import weights
+
+        return weights(self.module, self.optimizer.flat)
+
+    def load(self, weights: dict[str, Array]) -> None:
+        """Take them in."""
+        from covey.nets import load
+
+        load(self.module, self.optimizer.flat, weights)
 
     def state(self) -> Tree:
         """The network, the optimizer and the random state."""

@@ -1,28 +1,71 @@
-"""Rows kept in a ring, drawn uniformly."""
+"""`replay`: rows kept in a ring where they are learnt from, drawn uniformly."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from covey.errors import UserError
+from covey.links.stream import Stream
+from covey.memory.block import Layout
 from covey.types import Array, Tree
 
 
-class Replay:
-    """The newest `capacity` rows. The first `add` makes the columns and fixes their form."""
+CHUNK = 256  # rows that cross processes at once
 
-    def __init__(self, capacity: int, rng: np.random.Generator, save_rows: bool = True) -> None:
+
+class Replay:
+    """The newest `capacity` rows. The first `add` makes the columns and fixes their form.
+
+    With a stream, rows come in at its writers and are kept where they are drawn, at its reader.
+    """
+
+    def __init__(
+        self, capacity: int, rng: np.random.Generator, save_rows: bool = True,
+        stream: Stream | None = None, reads: bool = True,
+    ) -> None:  # fmt: skip
         self.capacity, self.rng, self.save_rows = capacity, rng, save_rows
+        self._stream, self._reads = stream, reads
         self.columns: dict[str, Array] = {}
         self.added = 0  # rows ever added
         self.drawn = 0  # rows ever drawn
 
     def __len__(self) -> int:
+        self._take_in()
         return min(self.added, self.capacity)
 
     def add(self, rows: dict[str, Array]) -> int:
         """Take N rows in; the oldest make room. Returns N."""
         num = len(next(iter(rows.values())))
+        if self._stream is None:
+            self._keep(rows, num)
+            return num
+        for start in range(0, num, CHUNK):
+            size = min(CHUNK, num - start)
+            part = {name: _padded(column[start : start + size]) for name, column in rows.items()}
+            self._stream.put({"rows": np.array(size), **part})
+        return num
+
+    def wait(self, added: int) -> None:
+        """Until so many rows have ever been added; not at all where nobody else adds."""
+        self._take_in()
+        while self._stream is not None and self._reads and self.added < added:
+            item = self._stream.take()
+            if item is None:
+                return
+            self._keep_item(item.values)
+
+    def _take_in(self) -> None:
+        while self._stream is not None and self._reads:
+            item = self._stream.take_now()
+            if item is None:
+                return
+            self._keep_item(item.values)
+
+    def _keep_item(self, item: dict[str, Array]) -> None:
+        num = int(item["rows"])
+        self._keep({name: column[:num] for name, column in item.items() if name != "rows"}, num)
+
+    def _keep(self, rows: dict[str, Array], num: int) -> None:
         if not self.columns:
             shape = (self.capacity,)
             self.columns = {k: np.zeros(shape + v.shape[1:], v.dtype) for k, v in rows.items()}
@@ -32,7 +75,6 @@ class Replay:
         for name, column in self.columns.items():
             column[slots] = rows[name][start:]
         self.added += num
-        return num
 
     def _check(self, rows: dict[str, Array], num: int) -> None:
         for name in self.columns.keys() | rows.keys():
@@ -74,6 +116,20 @@ class Replay:
             self.columns[name] = np.zeros((self.capacity, *saved.shape[1:]), saved.dtype)
             self.columns[name][:kept] = saved
         return True
+
+
+def fields_of(rows: dict[str, Array]) -> Layout:
+    """How rows of this form cross processes: in chunks, with their number."""
+    chunks = {name: ((CHUNK, *column.shape[1:]), column.dtype) for name, column in rows.items()}
+    return {"rows": ((), "i8"), **chunks}
+
+
+def _padded(column: Array) -> Array:
+    if len(column) == CHUNK:
+        return column
+    whole = np.zeros((CHUNK, *column.shape[1:]), column.dtype)
+    whole[: len(column)] = column
+    return whole
 
 
 def _form(column: Array, num: int) -> str:

@@ -1,0 +1,146 @@
+"""Who applies a gradient when there are several processes: `apply=` of an agent."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from covey.errors import UserError
+from covey.links.gather import Gather
+from covey.memory.block import CELL
+from covey.optim import Optimizer
+
+if TYPE_CHECKING:
+    from covey.links.gradients import Gradients
+    from covey.team import Team
+
+
+class InPlace:
+    """Each worker applies its own gradients to weights and moments that all share, with no lock.
+
+    Recht et al. 2011, https://arxiv.org/abs/1106.5730: what two write at once, one of them wins,
+    number by number.
+    """
+
+    def __init__(self, team: Team, name: str) -> None:
+        self._team, self._name = team, name
+        self._count = team.count(f"{name}/updates")
+
+    @property
+    def updates(self) -> int:
+        """Of all workers together."""
+        return self._count.total
+
+    @updates.setter
+    def updates(self, number: int) -> None:
+        self._count.begin_at(number)
+
+    def place(self, name: str, vector: Tensor) -> Tensor:
+        """In memory that all share; whoever comes first brings the first values."""
+        if vector.device.type != "cpu" or vector.dtype != torch.float32:
+            raise UserError(
+                f"hogwild shares float32 weights in main memory; this network is {vector.dtype} on "
+                f"{vector.device.type}. Use --device cpu, or the recipe a3c."
+            )
+        layout = {"filled": ((CELL,), "i8"), "values": ((len(vector),), "f4")}
+        block = self._team.block(f"{self._name}/{name}", layout)
+        with block.locked():
+            if not block["filled"][0]:
+                block["values"][:] = vector.numpy()
+                block["filled"][0] = 1
+        return torch.from_numpy(block["values"])
+
+    def apply(self, optimizer: Optimizer, gradient: Tensor) -> float:
+        """Here and now, beside whoever else does."""
+        norm = optimizer.clip(gradient)
+        if math.isfinite(norm):
+            optimizer.update(gradient, self._count.add(1))
+        return norm
+
+    def crossed(self, every: int) -> bool:
+        """Said to one worker."""
+        return self._count.crossed(every)
+
+
+class ToOwner:
+    """Workers push gradients to one owner, who applies the mean of `every` (A3C).
+
+    The owner calls `apply_pushed`; `version` is that of the weights which the gradients are of.
+    """
+
+    def __init__(
+        self, team: Team, name: str, every: int, max_lag: int | None, writers: str, owner: str
+    ) -> None:
+        self._link = (name, every, max_lag, writers, owner)
+        self._team, self._owner = team, owner
+        self.link: Gradients | None = None
+        self.updates = 0
+        self.version = 0
+
+    def place(self, name: str, vector: Tensor) -> Tensor:
+        """Where it is: everybody has weights of its own."""
+        if name == "weights":
+            key, *how = self._link
+            self.link = self._team.gradient_link(key, len(vector), *how)
+            if self._team.plays(self._owner) and self._team.generation:
+                self.link.settle()
+        return vector
+
+    def apply(self, optimizer: Optimizer, gradient: Tensor) -> float:
+        """To the owner."""
+        norm = optimizer.clip(gradient)
+        if math.isfinite(norm):
+            self._made().push(gradient.cpu().numpy(), self.version)
+        return norm
+
+    def apply_pushed(self, optimizer: Optimizer) -> bool:
+        """At the owner: one update with the mean of the next `every`; False if too few are here."""
+        link = self._made()
+        mean = link.collect(self.version)
+        if mean is None:
+            return False
+        self.updates += 1
+        optimizer.update(torch.from_numpy(mean).to(optimizer.flat.device), self.updates)
+        link.applied()
+        return True
+
+    def _made(self) -> Gradients:
+        assert self.link is not None, "no network was placed"
+        return self.link
+
+    def crossed(self, every: int) -> bool:
+        """After each `every` updates, at the owner."""
+        return self.updates % every == 0
+
+
+class Everyone:
+    """All members apply the mean of their gradients, in rank order: the same bits everywhere."""
+
+    def __init__(self, gather: Gather) -> None:
+        self._gather = gather
+        self.updates = 0
+
+    def place(self, name: str, vector: Tensor) -> Tensor:
+        """Where it is: all copies stay equal."""
+        return vector
+
+    def apply(self, optimizer: Optimizer, gradient: Tensor) -> float:
+        """Wait for everybody's, then here and now."""
+        gathered: Any = self._gather({"gradient": gradient.cpu().numpy()})
+        parts = [torch.from_numpy(item["gradient"]) for item in gathered]
+        total = parts[0].clone()
+        for part in parts[1:]:
+            total += part
+        mean = total.div_(len(parts)).to(gradient.device)
+        norm = optimizer.clip(mean)
+        if math.isfinite(norm):
+            self.updates += 1
+            optimizer.update(mean, self.updates)
+        return norm
+
+    def crossed(self, every: int) -> bool:
+        """After each `every` updates, everywhere."""
+        return self.updates % every == 0

@@ -1,0 +1,116 @@
+"""One member from its birth to its end: what it is given, how it speaks, what it leaves behind."""
+
+from __future__ import annotations
+
+import faulthandler
+import io
+import random
+import signal
+import socket
+import sys
+import traceback
+from typing import Any
+
+import numpy as np
+
+from covey.engines.wire import Wire
+from covey.errors import Stopped, UserError
+from covey.memory import pulse
+from covey.team import Seat, Team
+
+PATIENCE = 60.0
+
+
+class Control:
+    """The member's end of its wire to the launcher."""
+
+    def __init__(self, wire: Wire) -> None:
+        self._wire = wire
+
+    def memory(self, name: str, size: int, signature: list[Any]) -> int:
+        """The descriptor of the team's memory of that name; who asks first makes it."""
+        self._wire.send({"kind": "memory", "name": name, "size": size, "signature": signature})
+        answer, fds = self._wire.answer(PATIENCE)
+        if "error" in answer:
+            raise UserError(answer["error"])
+        return fds[0]
+
+    def tell(self, kind: str, **what: Any) -> None:
+        """Say something to the launcher."""
+        self._wire.send({"kind": kind, **what})
+
+
+class Tagged(io.TextIOBase):
+    """What a member prints goes to the launcher line by line, which says whose it is."""
+
+    def __init__(self, control: Control, stream: str) -> None:
+        self._control, self._stream, self._rest = control, stream, ""
+
+    def write(self, text: str) -> int:
+        """Keep what is not a whole line yet."""
+        *lines, self._rest = (self._rest + text).split("\n")
+        for line in lines:
+            self._control.tell("print", stream=self._stream, line=line)
+        return len(text)
+
+    def flush(self) -> None:
+        """Say the rest too."""
+        if self._rest:
+            self.write("\n")
+
+
+def live(given: dict[str, Any], control_fd: int, job: dict[str, Any], main_bytes: bytes) -> int:
+    """Run the program in this place of the team; the exit status comes back."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the launcher decides what Ctrl-C means
+    faulthandler.enable(file=2)
+    control = Control(Wire(socket.socket(fileno=control_fd)))
+    sys.stdout = Tagged(control, "stdout")
+    sys.stderr = Tagged(control, "stderr")
+    seat = Seat(given["rank"], given["generation"], tuple(map(tuple, job["members"])))
+    team = Team(job["seed"], seat=seat, post=control)
+    _seed_globals(team, job["threads"])
+    try:
+        import cloudpickle
+
+        value = cloudpickle.loads(main_bytes)(team)
+        control.tell("returned", value=_plain(value))
+    except Stopped:
+        control.tell("returned", value=None)
+    except BaseException as error:  # whatever it is, the launcher must know
+        text = "".join(traceback.format_exception(error))
+        control.tell("failed", error=str(error), type=type(error).__name__, trace=text,
+                     user=isinstance(error, UserError), rounds=team.pulse.line[pulse.BEAT].item())  # fmt: skip
+        return 1
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        team.pulse.enter(pulse.ENDED)
+    return 0
+
+
+def _seed_globals(team: Team, threads: int) -> None:
+    """Members are copies of one process: without this their global generators would agree."""
+    seeds = team.child("globals").generate_state(3)
+    random.seed(int(seeds[0]))
+    np.random.seed(int(seeds[1]))
+    if "torch" in sys.modules:
+        import torch
+
+        torch.manual_seed(int(seeds[2]))
+        torch.set_num_threads(threads)
+
+
+def _plain(value: Any) -> Any:
+    """What `main` returned as JSON; arrays become lists."""
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, np.ndarray | np.generic):
+        return value.tolist()
+    if isinstance(value, dict):
+        return {str(k): _plain(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(v) for v in value]
+    raise UserError(
+        f"main returned {type(value).__name__}, which does not cross processes. "
+        "Return numbers, texts, arrays, lists or dicts of them."
+    )

@@ -1,0 +1,85 @@
+"""Lines of JSON over a pair of sockets that only the launcher and one of its processes hold.
+
+A line that was cut off by a death is dropped with its connection; nobody else shares it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+LONGEST_LINE = 64 * 2**20
+MOST_FDS = 4
+
+
+class Wire:
+    """One end. `send` may be called from several threads; `lines` belongs to one."""
+
+    def __init__(self, end: socket.socket) -> None:
+        self.end = end
+        self.open = True
+        self._buffer = bytearray()
+        self._fds: list[int] = []
+        self._sending = threading.Lock()
+
+    def fileno(self) -> int:
+        """For a selector."""
+        return self.end.fileno()
+
+    def send(self, message: dict[str, Any], fds: tuple[int, ...] = ()) -> bool:
+        """False if the other end has gone."""
+        data = memoryview(json.dumps(message).encode() + b"\n")
+        try:
+            with self._sending:
+                sent = socket.send_fds(self.end, [data], fds) if fds else 0
+                self.end.sendall(data[sent:])
+        except (BrokenPipeError, ConnectionResetError, TimeoutError):
+            return False
+        return True
+
+    def lines(self) -> Iterator[tuple[dict[str, Any], list[int]]]:
+        """What has come, after waiting for something; `open` is False once the other end is gone.
+
+        Descriptors come with the first whole line after them: whoever sends some waits for the
+        answer before sending more.
+        """
+        try:
+            data, fds, _, _ = socket.recv_fds(self.end, 2**18, MOST_FDS)
+        except ConnectionResetError:
+            data, fds = b"", []
+        self._fds += fds
+        self.open = bool(data)
+        self._buffer += data
+        if len(self._buffer) > LONGEST_LINE:
+            raise ValueError(f"a line of more than {LONGEST_LINE} bytes")
+        *whole, rest = self._buffer.split(b"\n")
+        self._buffer = bytearray(rest)
+        for line in whole:
+            came, self._fds = self._fds, []
+            yield json.loads(line), came
+
+    def answer(self, seconds: float) -> tuple[dict[str, Any], list[int]]:
+        """The next line, waiting for it."""
+        self.end.settimeout(seconds)
+        try:
+            while self.open:
+                for found in self.lines():
+                    return found
+        finally:
+            self.end.settimeout(None)
+        raise ConnectionError("the launcher has gone")
+
+    def close(self) -> None:
+        """Close this end."""
+        self.end.close()
+        for fd in self._fds:
+            os.close(fd)
+
+
+def pair() -> tuple[socket.socket, socket.socket]:
+    """Two connected ends, without a name or a port."""
+    return socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)

@@ -1,0 +1,67 @@
+"""`latest`: versioned values, the newest wins, read whole; free when nothing is new."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from time import monotonic
+
+from covey.errors import UserError
+from covey.links.waits import Waits
+from covey.memory.block import Block, Layout
+from covey.memory.snapshot import Snapshot, layout
+from covey.types import Array, Metrics
+
+__all__ = ["Latest", "layout"]
+
+
+class Latest:
+    """Named arrays from one member to all others."""
+
+    def __init__(self, name: str, block: Block, waits: Waits) -> None:
+        self.name, self._waits = name, waits
+        self._snapshot = Snapshot(block.arrays)
+        self._seen_at = monotonic()
+
+    @property
+    def version(self) -> int:
+        """Of the newest values; 0 before the first."""
+        return self._snapshot.version
+
+    @property
+    def seen(self) -> int:
+        """Of the values that this member has."""
+        return self._snapshot.seen
+
+    def publish(self, values: Mapping[str, Array]) -> int:
+        """Make these the newest; whoever publishes has seen them."""
+        self._snapshot.seen = self._snapshot.write(values)
+        return self._snapshot.seen
+
+    def refresh(self, into: Mapping[str, Array]) -> int | None:
+        """Copy the newest values into these arrays; None, at no cost, if they are there already."""
+        version = self._snapshot.read(into)
+        if version is not None:
+            self._seen_at = monotonic()
+        return version
+
+    def wait(self, newer_than: int = 0) -> None:
+        """Until there is a version above this one."""
+        self._waits.until(
+            lambda: self.version > newer_than,
+            lambda: f"version {newer_than + 1} of '{self.name}'; its writer is absent",
+        )
+
+    def gauges(self) -> Metrics:
+        """How far behind this member is."""
+        return {
+            f"{self.name}.version": float(self.version),
+            f"{self.name}.lag": float(self.version - self.seen),
+            f"{self.name}.retries": float(self._snapshot.retries),
+        }
+
+
+def fields_of(values: Mapping[str, Array]) -> Layout:
+    """The form of some arrays."""
+    if not values:
+        raise UserError("nothing to publish: give at least one array.")
+    return {name: (value.shape, value.dtype) for name, value in values.items()}

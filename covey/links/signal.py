@@ -1,0 +1,53 @@
+"""`signal`: said once, seen by all, for ever: why everybody stops."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from time import monotonic_ns
+
+import numpy as np
+
+from covey.memory.block import CELL, Layout, Word
+from covey.types import Array
+
+LONGEST = 512  # bytes of a reason
+
+
+def layout(num_members: int) -> Layout:
+    """A flag that anybody raises and never lowers, and a reason per member."""
+    return {
+        "raised": ((CELL,), "i8"),
+        "when": ((num_members, CELL), "i8"),
+        "text": ((num_members, LONGEST), "u1"),
+    }
+
+
+class Signal:
+    """Sticky: the first reason stays. Without arrays, of this process alone."""
+
+    def __init__(
+        self, arrays: Mapping[str, Array] | None = None, rank: int = 0,
+        wake: Callable[[], None] = lambda: None,
+    ) -> None:  # fmt: skip
+        if arrays is None:
+            arrays = {name: np.zeros(*form) for name, form in layout(1).items()}
+        self._raised, self._when_N = Word(arrays["raised"]), arrays["when"][:, 0]
+        self._text, self._rank, self._wake = arrays["text"], rank, wake
+
+    def stop(self, reason: str) -> None:
+        """Ask everybody to stop, and wake those who wait."""
+        if not self._when_N[self._rank]:
+            text = np.frombuffer(reason.encode()[: LONGEST - 1], np.uint8)
+            self._text[self._rank, : len(text)] = text
+            self._when_N[self._rank] = monotonic_ns()
+        self._raised.value = 1
+        self._wake()
+
+    @property
+    def reason(self) -> str | None:
+        """The first reason that was given, or None."""
+        if not self._raised.value:
+            return None
+        said = np.flatnonzero(self._when_N)
+        first = said[self._when_N[said].argmin()]
+        return bytes(self._text[first]).split(b"\0", 1)[0].decode(errors="replace")

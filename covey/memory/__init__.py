@@ -1,0 +1,1 @@
+"""Memory that several processes see. Nothing here knows torch, agents or environments."""

@@ -1,0 +1,77 @@
+"""Sleeping until another member rings: a futex per member, so no descriptor and nobody to poll."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import platform
+from collections.abc import Callable
+from time import monotonic
+
+from covey.types import Array
+
+FUTEX = {"x86_64": 202, "aarch64": 98}.get(platform.machine(), 202)  # the system call's number
+WAIT, WAKE, EVERYBODY = 0, 1, 2**31 - 1
+LONGEST_NAP = 0.05  # seconds; bounds what a ring missed between two looks can cost
+WORD, ASLEEP = 0, 1
+
+
+class Timespec(ctypes.Structure):
+    """struct timespec."""
+
+    _fields_ = (("seconds", ctypes.c_long), ("nanoseconds", ctypes.c_long))
+
+
+class Bells:
+    """`word_N16`, int32: a line per member, its word and whether it sleeps."""
+
+    def __init__(self, word_N16: Array, rank: int) -> None:
+        self._words, self.rank = word_N16, rank
+        self._start = word_N16.ctypes.data
+        self._call = ctypes.CDLL(None, use_errno=True).syscall
+
+    def ring(self, rank: int) -> None:
+        """Wake a member; costs a store when it is not asleep."""
+        words = self._words[rank]
+        words[WORD] = (int(words[WORD]) + 1) & 0x7FFFFFFF
+        if words[ASLEEP]:
+            self._futex(rank, WAKE, EVERYBODY, None)
+
+    def ring_all(self) -> None:
+        """Wake everybody."""
+        for rank in range(len(self._words)):
+            self.ring(rank)
+
+    def wait(self, ready: Callable[[], bool], seconds: float) -> bool:
+        """Sleep until `ready()`, looking again after every ring; False when the time is over."""
+        if ready():
+            return True
+        words, deadline = self._words[self.rank], monotonic() + seconds
+        try:
+            while True:
+                seen = int(words[WORD])
+                words[ASLEEP] = 1
+                if ready():
+                    return True
+                left = deadline - monotonic()
+                if left <= 0:
+                    return False
+                self._futex(self.rank, WAIT, seen, min(left, LONGEST_NAP))
+        finally:
+            words[ASLEEP] = 0
+
+    def _futex(self, rank: int, operation: int, value: int, seconds: float | None) -> None:
+        address = ctypes.c_void_p(self._start + rank * self._words.strides[0])
+        limit = None
+        if seconds is not None:
+            limit = ctypes.byref(Timespec(int(seconds), int(seconds % 1 * 1e9)))
+        self._call(ctypes.c_long(FUTEX), address, ctypes.c_int(operation), ctypes.c_int(value),
+                   limit, None, ctypes.c_int(0))  # fmt: skip
+
+
+def die_with_parent(parent: int) -> None:
+    """Be killed when the parent ends; at once if it has ended already."""
+    kill_me = 9
+    ctypes.CDLL(None).prctl(1, kill_me)  # PR_SET_PDEATHSIG
+    if os.getppid() != parent:
+        os._exit(1)

@@ -1,0 +1,63 @@
+"""The newest of something, read whole: one writer, any readers, nobody waits.
+
+Four copies take turns and a word says which is the newest. A copy is written again only three
+versions later, so a reader that saw fewer go by has read it whole; else it reads the newest again.
+A writer that is killed has announced nothing: its successor goes on with the same version.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from covey.errors import UserError
+from covey.memory.block import CELL, Layout, Word, fence
+from covey.types import Array
+
+COPIES = 4
+MOST_TRIES = 100_000
+
+
+def layout(fields: Layout) -> Layout:
+    """Room for the version and the copies of every field."""
+    copies = {name: ((COPIES, *shape), dtype) for name, (shape, dtype) in fields.items()}
+    return {"version": ((CELL,), "i8"), **copies}
+
+
+class Snapshot:
+    """One writer's values. `seen` is the version that this reader read last."""
+
+    def __init__(self, arrays: Mapping[str, Array]) -> None:
+        self._version = Word(arrays["version"])
+        self._copies = {name: array for name, array in arrays.items() if name != "version"}
+        self.seen = 0
+        self.retries = 0
+
+    @property
+    def version(self) -> int:
+        """How often it was written; 0 is never."""
+        return self._version.value
+
+    def write(self, values: Mapping[str, Array]) -> int:
+        """Make these the newest; their version comes back."""
+        version = self.version + 1
+        for name, copies in self._copies.items():
+            copies[version % COPIES] = values[name]
+        fence()
+        self._version.value = version
+        return version
+
+    def read(self, out: Mapping[str, Array]) -> int | None:
+        """Copy the newest values into `out`; its version, or None if it was seen already."""
+        for _ in range(MOST_TRIES):
+            version = self._version.value
+            if version == self.seen:
+                return None
+            fence()
+            for name, copies in self._copies.items():
+                out[name][...] = copies[version % COPIES]
+            fence()
+            if self._version.value - version < COPIES - 1:
+                self.seen = version
+                return version
+            self.retries += 1
+        raise UserError("a snapshot was written faster than it could be read; publish less often.")
