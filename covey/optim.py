@@ -127,9 +127,7 @@ class Optimizer:
         self.flat, self.lr, self.eps, self.max_norm = flat, lr, eps, max_norm
         self.anneal_updates = anneal_updates
         self._rule, names = RULES[rule]
-        self.moments = {
-            name: self.apply.place(name, torch.zeros_like(flat)) for name in names
-        }
+        self.moments = {name: self.apply.place(name, torch.zeros_like(flat)) for name in names}
         self.skipped = 0  # gradients that were not finite
         self._skipped_in_a_row = 0
 

@@ -74,6 +74,4 @@ class Health:
             return None
         if self.short_lives <= 1:
             return 0.0
-        return min(
-            self.care.first_delay * 2.0 ** (self.short_lives - 2), self.care.longest_delay
-        )
+        return min(self.care.first_delay * 2.0 ** (self.short_lives - 2), self.care.longest_delay)

@@ -24,11 +24,10 @@ from covey.memory.bell import Bells
 from covey.memory.block import Block, layout_of, new_memory, signature
 from covey.team import ROSTER, Main, Seat, roster, section
 
-PRELOAD = ("torch", "gymnasium.vector", "cloudpickle", "covey.steps", "covey.apply", "covey.envs",
-           "covey.infer", "covey.nets", "covey.optim", "covey.onpolicy")  # fmt: skip
+PRELOAD = ("torch", "cloudpickle", "covey.steps", "covey.apply", "covey.engines.warm")
 LOOK_EVERY = 0.02  # seconds between two looks at the pulses
 START_SECONDS = 120.0
-NUMBERS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 
 class MemberError(RuntimeError):
@@ -132,7 +131,7 @@ class Launcher:
         self._zygote = subprocess.Popen(
             [sys.executable, "-c", words], pass_fds=[theirs.fileno()], start_new_session=True,
             stdin=subprocess.DEVNULL,
-            env={**os.environ, **dict.fromkeys(NUMBERS, str(self.threads))},
+            env={**os.environ, **dict.fromkeys(ONE_THREAD, "1")},
         )  # fmt: skip
         theirs.close()
         ours.sendall(json.dumps({**self._job, "size": len(program)}).encode() + b"\n" + program)

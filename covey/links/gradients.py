@@ -18,7 +18,9 @@ NO_LIMIT = 2**62
 def layout(size: int, slots: int, num_writers: int) -> Layout:
     """Room for flat gradients, and the account."""
     gradient: Layout = {"gradient": ((size,), "f4"), "version": ((), "i8")}
-    account: Layout = {name: ((num_writers, CELL), "i8") for name in ("pushed", "applied", "refused")}
+    account: Layout = {
+        name: ((num_writers, CELL), "i8") for name in ("pushed", "applied", "refused")
+    }
     return {**ring_layout(gradient, slots, num_writers), **account}
 
 
