@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -12,9 +13,11 @@ from covey.errors import UserError
 from covey.links.gather import Gather
 from covey.memory.block import CELL
 from covey.optim import Optimizer
+from covey.types import Metrics
 
 if TYPE_CHECKING:
     from covey.links.gradients import Gradients
+    from covey.links.latest import Latest
     from covey.team import Team
 
 
@@ -68,48 +71,55 @@ class InPlace:
 class ToOwner:
     """Workers push gradients to one owner, who applies the mean of `every` (A3C).
 
-    The owner calls `apply_pushed`; `version` is that of the weights which the gradients are of.
+    The owner calls `apply_pushed`. `weights` is the link that brings its weights to the workers.
     """
 
     def __init__(
         self, team: Team, name: str, every: int, max_lag: int | None, writers: str, owner: str
     ) -> None:
-        self._link = (name, every, max_lag, writers, owner)
-        self._team, self._owner = team, owner
+        self._make = partial(
+            team.gradient_link, name, every=every, max_lag=max_lag, writers=writers, owner=owner
+        )
+        self._succeeds = team.plays(owner) and team.generation > 0
         self.link: Gradients | None = None
+        self.weights: Latest | None = None  # whose versions gradients carry
         self.updates = 0
-        self.version = 0
 
     def place(self, name: str, vector: Tensor) -> Tensor:
         """Where it is: everybody has weights of its own."""
         if name == "weights":
-            key, *how = self._link
-            self.link = self._team.gradient_link(key, len(vector), *how)
-            if self._team.plays(self._owner) and self._team.generation:
+            self.link = self._make(size=len(vector))
+            if self._succeeds:
                 self.link.settle()
         return vector
+
+    def gauges(self) -> Metrics:
+        """Of the link."""
+        return {} if self.link is None else self.link.gauges()
+
+    @property
+    def version(self) -> int:
+        """Of the weights that this member has."""
+        return 0 if self.weights is None else self.weights.seen
 
     def apply(self, optimizer: Optimizer, gradient: Tensor) -> float:
         """To the owner."""
         norm = optimizer.clip(gradient)
         if math.isfinite(norm):
-            self._made().push(gradient.cpu().numpy(), self.version)
+            assert self.link is not None
+            self.link.push(gradient.cpu().numpy(), self.version)
         return norm
 
     def apply_pushed(self, optimizer: Optimizer) -> bool:
         """At the owner: one update with the mean of the next `every`; False if too few are here."""
-        link = self._made()
-        mean = link.collect(self.version)
+        assert self.link is not None
+        mean = self.link.collect(self.version)
         if mean is None:
             return False
         self.updates += 1
         optimizer.update(torch.from_numpy(mean).to(optimizer.flat.device), self.updates)
-        link.applied()
+        self.link.applied()
         return True
-
-    def _made(self) -> Gradients:
-        assert self.link is not None, "no network was placed"
-        return self.link
 
     def crossed(self, every: int) -> bool:
         """After each `every` updates, at the owner."""

@@ -5,6 +5,7 @@ Nothing here imports torch: a wrong name is answered at once.
 
 from __future__ import annotations
 
+import os
 import tomllib
 from collections.abc import Mapping
 from importlib import import_module
@@ -12,8 +13,17 @@ from importlib.metadata import entry_points
 from importlib.resources import files
 from typing import Any
 
-from covey.config import ReplayConfig, TrainConfig, check_together, flatten, override
+from covey.config import (
+    GradientsConfig,
+    ReplayConfig,
+    TrainConfig,
+    check_together,
+    flatten,
+    is_replay,
+    override,
+)
 from covey.errors import UserError, nearest
+from covey.recipes import Recipe
 
 ALGORITHMS = {
     "a2c": "covey.algos.a2c:A2C",
@@ -22,6 +32,8 @@ ALGORITHMS = {
 }
 RECIPES = {
     "serial": "covey.recipes.serial:serial",
+    "hogwild": "covey.recipes.hogwild:hogwild",
+    "a3c": "covey.recipes.a3c:a3c",
 }
 ENGINES = {
     "inline": "covey.engines.inline:run",
@@ -59,9 +71,10 @@ def algorithm(name: str) -> Any:
     return find("algorithm", name, ALGORITHMS)
 
 
-def recipe(name: str) -> Any:
-    """The function of a recipe."""
-    return find("recipe", name, RECIPES)
+def recipe(name: str) -> Recipe:
+    """A recipe; another package may give just the function that builds its task."""
+    found = find("recipe", name, RECIPES)
+    return found if isinstance(found, Recipe) else Recipe(found, replays=True)
 
 
 def engine(name: str) -> Any:
@@ -101,21 +114,31 @@ def configure(
         if not isinstance(chosen[name], str):
             raise UserError(f"{name} is missing. Example: covey train ppo CartPole-v1")
     wanted = algorithm(chosen["algo"])
+    name = check_recipe(chosen["recipe"] or "serial", chosen["algo"], wanted)
+    how = recipe(name)
     base = TrainConfig(
         algo=chosen["algo"],
         env=chosen["env"],
-        recipe=check_recipe(chosen["recipe"] or "serial", chosen["algo"], wanted),
-        engine=check_engine(chosen["engine"] or "inline"),
+        recipe=name,
+        engine=check_engine(chosen["engine"] or ("processes" if how.members else "inline"), how),
         algorithm=wanted.Config(),
-        replay=ReplayConfig() if wanted.replayed else None,
+        replay=ReplayConfig() if wanted.replayed and how.replays else None,
+        gradients=GradientsConfig() if how.pushes else None,
     )
     if use_presets:
         for layer in (preset("defaults"), preset(base.env)):
-            base = override(base, layer.get(base.algo, {}))
+            base = override(base, _known(base, layer.get(base.algo, {})))
+            base = override(base, layer.get(f"{base.algo}-{base.recipe}", {}))
     for layer in (file, dict(flatten(settings or {}))):
         base = override(base, layer)
     check_together(base)
+    check_members(base, how)
     return base
+
+
+def _known(base: TrainConfig, layer: Mapping[str, Any]) -> dict[str, Any]:
+    """A preset of an algorithm is for all recipes: what it says of a replay is not for all."""
+    return {k: v for k, v in layer.items() if base.replay is not None or not is_replay(k)}
 
 
 def check_recipe(name: str, algo: str, wanted: Any) -> str:
@@ -127,8 +150,40 @@ def check_recipe(name: str, algo: str, wanted: Any) -> str:
     return name
 
 
-def check_engine(name: str) -> str:
-    """The engine's name, if it exists."""
-    if name not in ENGINES:
-        raise UserError(f"unknown engine '{name}'. {nearest(name, ENGINES)} (covey list shows all)")
+def check_engine(name: str, how: Recipe) -> str:
+    """The engine's name, if it exists and has something to do."""
+    engine(name)
+    if name != "inline" and not how.members:
+        raise UserError(
+            f"this recipe is one process, so the engine {name} has nothing to start. "
+            "Use --engine inline, or a recipe with workers: a3c, hogwild."
+        )
     return name
+
+
+def check_members(config: TrainConfig, how: Recipe) -> None:
+    """What a recipe of several processes cannot do, in one sentence."""
+    if config.workers and (config.engine == "inline" or "workers" not in how.members.values()):
+        raise UserError(
+            f"workers = {config.workers} has no meaning on the recipe {config.recipe} with the "
+            f"engine {config.engine}: it is one process. Leave it out, or use --recipe a3c."
+        )
+    if getattr(config.algorithm, "normalize", False) and not how.normalizes:
+        raise UserError(
+            f"normalize has no meaning on the recipe {config.recipe}, whose workers would each "
+            "scale observations differently. Set normalize=false, or use --recipe serial."
+        )
+    gradients, workers = config.gradients, num_members(config, how).get("worker", 1)
+    if gradients is not None and gradients.max_lag == 0 and gradients.every > workers:
+        raise UserError(
+            f"gradients.max_lag = 0 needs as many workers as gradients.every = "
+            f"{gradients.every}: raise max_lag or workers."
+        )
+
+
+def num_members(config: TrainConfig, how: Recipe) -> dict[str, int]:
+    """How many processes play each role; none when one plays all."""
+    if config.engine == "inline":
+        return {}
+    workers = config.workers or max(2, len(os.sched_getaffinity(0)))
+    return {role: workers if num == "workers" else int(num) for role, num in how.members.items()}

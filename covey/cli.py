@@ -7,6 +7,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -94,6 +95,7 @@ def _add_choices(sub: Parser) -> None:
                      help="any setting; may be repeated")  # fmt: skip
     for name, help_ in (("steps", "env steps at most"), ("until", "greedy return to stop at"),
                         ("seed", "root of all random numbers"), ("num-envs", "environments"),
+                        ("workers", "processes that act and learn"),
                         ("device", "torch device of the learner")):  # fmt: skip
         sub.add_argument(f"--{name}", metavar=name.upper(), help=help_)
 
@@ -153,7 +155,10 @@ def _configured(args: argparse.Namespace) -> Any:
     from covey.config import parse_assignments, read_toml
     from covey.training import configured
 
-    given = {name: getattr(args, name) for name in ("steps", "until", "seed", "num_envs", "device")}
+    given = {
+        name: getattr(args, name)
+        for name in ("steps", "until", "seed", "num_envs", "workers", "device")
+    }
     flags = [f"{name}={value}" for name, value in given.items() if value is not None]
     file = read_toml(args.config) if args.config is not None else None
     settings = parse_assignments([*args.settings, *flags])
@@ -162,25 +167,25 @@ def _configured(args: argparse.Namespace) -> Any:
 
 def _train(args: argparse.Namespace) -> int:
     config = _configured(args)
-    from covey.session import Session
-    from covey.training import new_run
+    from covey.runs import Run
+    from covey.training import Start, check_device
 
-    return _run_session(Session(config, new_run(config, args.out), quiet=args.quiet), args.quiet)
+    check_device(config.device)
+    return _run_all(Start(config, Run.create(config, args.out), config.env), args.quiet)
 
 
 def _resume(args: argparse.Namespace) -> int:
     from covey.runs import find
     from covey.training import reopened
 
-    session = reopened(find(args.run_name), args.steps, args.until, quiet=args.quiet)
-    return _run_session(session, args.quiet)
+    return _run_all(reopened(find(args.run_name), args.steps, args.until), args.quiet)
 
 
-def _run_session(session: Any, quiet: bool) -> int:
+def _run_all(start: Any, quiet: bool) -> int:
     """Train, say how it ended and what to type next."""
-    with session:
-        session.task.run(env_steps=session.config.steps)
-        result = session.finish()
+    from covey.training import run_all
+
+    result = run_all(start, quiet)
     code = EXIT_CODES.get(result.reason, 0)
     if code:
         print(
@@ -251,15 +256,16 @@ def _list(args: argparse.Namespace) -> int:
     print("algorithms")
     for name, found in _loadable("algorithm", catalog.ALGORITHMS):
         print(
-            f"  {name:<8} {' or '.join(found.actions):<24} on {', '.join(found.recipes):<10} "
+            f"  {name:<8} {' or '.join(found.actions):<24} on {', '.join(found.recipes):<22} "
             f"{_first_line(found)}"
         )
     print("recipes")
-    for name, found in _loadable("recipe", catalog.RECIPES):
-        print(f"  {name:<8} {_first_line(found)}")
+    for name, _ in _loadable("recipe", catalog.RECIPES):
+        print(f"  {name:<8} {catalog.recipe(name).what}")
     print("engines")
-    for name, what in catalog.ENGINES.items():
-        print(f"  {name:<8} {what}")
+    for name, path in catalog.ENGINES.items():
+        what = (import_module(path.partition(":")[0]).__doc__ or "").partition("\n")[0]
+        print(f"  {name:<10} {what}")
     print("presets")
     for env, algos in catalog.presets().items():
         print(f"  {env:<20} {', '.join(algos)}")

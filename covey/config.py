@@ -39,6 +39,14 @@ class ReplayConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class GradientsConfig:
+    """How an owner applies what workers push; only for recipes with an owner."""
+
+    every: int = option(1, "gradients whose mean is one update", least=1, most=1024)
+    max_lag: int = option(100, "versions that a gradient may be old; older is refused", least=0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TrainConfig:
     """One training run; the algorithm's own settings and the replay's hang below it."""
 
@@ -46,6 +54,7 @@ class TrainConfig:
     env: str = option("", "gymnasium environment id")
     recipe: str = option("serial", "what flows between processes, and who applies it")
     engine: str = option("inline", "where the processes are")
+    workers: int = option(0, "processes that act and learn; 0 = one per core, at least 2", least=0)
     seed: int = option(1, "root of all random numbers", least=0)
     steps: int = option(100_000, "env steps to take at most", least=1)
     until: float | None = option(None, "stop when greedy evaluation reaches this mean return")
@@ -60,15 +69,17 @@ class TrainConfig:
     threads: int = option(0, "of torch; 0 = 1, or all cores for images", least=0)
     device: str = option("cpu", "torch device of the learner")
     replay: ReplayConfig | None = None
+    gradients: GradientsConfig | None = None
     algorithm: Any = None
 
 
-SECTIONS = ("algorithm", "replay")
+SECTIONS = ("algorithm", "replay", "gradients")
 
 
 def parts(config: TrainConfig) -> dict[str, Any]:
     """The dataclasses that make up a run's configuration, by section; "" is the run itself."""
-    found = {"": config, config.algo: config.algorithm, "replay": config.replay}
+    found = {"": config, config.algo: config.algorithm, "replay": config.replay,
+             "gradients": config.gradients}  # fmt: skip
     return {name: part for name, part in found.items() if part is not None}
 
 
@@ -85,6 +96,12 @@ def override(config: TrainConfig, settings: Mapping[str, Any]) -> TrainConfig:
     return config
 
 
+def is_replay(key: str) -> bool:
+    """Whether a setting is one of the replay's."""
+    name = key.rpartition(".")[2]
+    return any(f.name == name for f in dataclasses.fields(ReplayConfig))
+
+
 def flatten(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
     """Nested tables as dotted keys."""
     for key, value in settings.items():
@@ -99,14 +116,16 @@ def _set(config: TrainConfig, section: str, name: str, key: str, value: Any) -> 
         merged = {**config.env_kwargs, name: value}
         return dataclasses.replace(config, env_kwargs=merged)
     homes = parts(config)
-    if section == "replay" and config.replay is None:
-        raise UserError(f"{config.algo} learns without a replay, so it has no setting '{key}'.")
+    if section in ("replay", "gradients") and section not in homes:
+        raise UserError(
+            f"{config.algo} on the recipe {config.recipe} has no {section}, so no setting '{key}'."
+        )
     for home, part in homes.items():
         found = {f.name: f for f in own_fields(part)}
         if name in found and section in ("", home):
             value = checked(key, value, _types(type(part))[name], found[name].metadata)
             part = dataclasses.replace(part, **{name: value})
-            field = {"": "", "replay": "replay"}.get(home, "algorithm")
+            field = home if home in ("", "replay", "gradients") else "algorithm"
             return dataclasses.replace(config, **{field: part}) if field else part
     raise UserError(f"unknown configuration key '{key}'. {nearest(key, names(config))}")
 

@@ -11,7 +11,7 @@ class UserError(ValueError):
 
 
 class Stopped(Exception):
-    """The team stops: what waits, waits no longer. Not an error; the task ends its round with it."""
+    """The team stops, so what waits is over. Not an error: the task ends its round with it."""
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

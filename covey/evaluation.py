@@ -42,9 +42,10 @@ class Evaluator:
     def __init__(
         self, agent: Algorithm, env: EnvLike, episodes: int, seed: int,
         env_kwargs: dict[str, object] | None = None,
-        stopping: Callable[[], bool] = lambda: False,
+        stopping: Callable[[], bool] = lambda: False, beat: Callable[[], object] = lambda: None,
     ) -> None:  # fmt: skip
         self.agent, self.episodes, self.seed, self.stopping = agent, episodes, seed, stopping
+        self.beat = beat
         self.env, self.env_kwargs = env, env_kwargs
         self._envs: Envs | None = None
 
@@ -73,6 +74,7 @@ class Evaluator:
         while playing_B.any() and not self.stopping():
             action_B, _ = self.agent.act(obs_B, greedy=True)
             step = envs.step(action_B, obs_B)
+            self.beat()
             return_B[playing_B] += step.reward_B[playing_B]
             length_B += playing_B
             playing_B &= ~step.last_B

@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import time
+from collections.abc import Callable, Mapping
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,6 @@ from covey import checkpoint
 from covey.config import TrainConfig, to_toml
 from covey.errors import UserError
 from covey.metrics import MetricsFile, TensorBoard
-from covey.task import Task
 from covey.types import Spec, Tree
 from covey.views.plot import save_curve
 
@@ -35,7 +35,6 @@ class Run:
         self._metrics = MetricsFile(folder / "metrics.jsonl", resume_at)
         self._tensorboard = TensorBoard(folder / "tensorboard", resume_at)
         self._events = (folder / "events.jsonl").open("a", encoding="utf-8")
-        self._saved: Path | None = None
 
     @classmethod
     def create(cls, config: TrainConfig, out: Path | None) -> Run:
@@ -56,32 +55,17 @@ class Run:
         self._events.write(json.dumps(row) + "\n")
         self._events.flush()
 
-    def save(self, tree: Tree, spec: Spec, env_steps: int) -> Path | None:
-        """A checkpoint; a full disk is said and survived, the older ones stay."""
-        about = {
-            "version": version("covey"),
-            "env": self.config.env,
-            "algo": self.config.algo,
-            "spec": spec.signature(),
-        }
-        try:
-            path = checkpoint.save(self.checkpoints, env_steps, tree, about)
-        except OSError as error:
-            self.event("checkpoint_failed", env_steps=env_steps, error=str(error))
-            return None
-        if path != self._saved:
-            self.event("checkpoint", env_steps=env_steps, path=path.name)
-        self._saved = path
-        checkpoint.prune(self.checkpoints, self.config.keep)
-        return path
-
-    def trace(self, task: Task) -> None:
-        """The newest spans of every step, to open in Perfetto or chrome://tracing."""
-        events = [
-            {"name": name, "ph": "X", "pid": os.getpid(), "tid": 0,
-             "ts": began * 1e6, "dur": (ended - began) * 1e6}
-            for name, began, ended in task.spans()
-        ]  # fmt: skip
+    def trace(self, spans: Mapping[str, list[tuple[str, float, float]]]) -> None:
+        """The newest spans of every member's steps, to open in Perfetto or chrome://tracing."""
+        events: list[dict[str, Any]] = []
+        for number, (member, of) in enumerate(spans.items()):
+            events.append({"name": "process_name", "ph": "M", "pid": number,
+                           "args": {"name": member or "covey"}})  # fmt: skip
+            events += [
+                {"name": name, "ph": "X", "pid": number, "tid": 0,
+                 "ts": began * 1e6, "dur": (ended - began) * 1e6}
+                for name, began, ended in of
+            ]  # fmt: skip
         (self.folder / "trace.json").write_text(json.dumps({"traceEvents": events}))
 
     def plot(self) -> None:
@@ -105,6 +89,30 @@ class Run:
                 if self.folder.parts[0] != ROOT.name or parent == Path() or any(parent.iterdir()):
                     break
                 parent.rmdir()
+
+
+def save(
+    folder: Path, config: TrainConfig, tree: Tree, spec: Spec, env_steps: int,
+    tell: Callable[..., None],
+) -> Path | None:  # fmt: skip
+    """A checkpoint of a run; a full disk is told and survived, the older ones stay."""
+    about = {
+        "version": version("covey"),
+        "env": config.env,
+        "algo": config.algo,
+        "spec": spec.signature(),
+    }
+    checkpoints = folder / "checkpoints"
+    before = checkpoint.steps(checkpoints)
+    try:
+        path = checkpoint.save(checkpoints, env_steps, tree, about)
+    except OSError as error:
+        tell("checkpoint_failed", env_steps=env_steps, error=str(error))
+        return None
+    if path not in before:
+        tell("checkpoint", env_steps=env_steps, path=path.name)
+    checkpoint.prune(checkpoints, config.keep)
+    return path
 
 
 def _new_folder(config: TrainConfig) -> Path:

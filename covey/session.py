@@ -1,73 +1,64 @@
-"""One stretch of training in a run folder: what surrounds a recipe's own steps."""
+"""One member's part in a training run: what surrounds the steps of its recipe."""
 
 from __future__ import annotations
 
 import hashlib
 import os
-import signal
-import threading
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType, TracebackType
-from typing import Any, NamedTuple
+from types import TracebackType
+from typing import Any
 
 import torch
 from threadpoolctl import threadpool_limits
 
-from covey import catalog, steps
+from covey import catalog, checkpoint, steps
 from covey.checkpoint import Checkpoint
 from covey.config import TrainConfig
-from covey.envs import EnvLike, Envs
+from covey.desk import SIGNALS
+from covey.envs import EnvLike, Envs, make_env
 from covey.errors import UserError
 from covey.evaluation import Evaluation, Evaluator
-from covey.report import Report
-from covey.runs import Run
+from covey.links.latest import Latest
+from covey.memory.pulse import SAVING
+from covey.report import LOG_EVERY_SECONDS, Reporter
+from covey.runs import save
 from covey.task import Task
 from covey.team import Team
 from covey.types import Algorithm, Spec, Tree
-from covey.views.progress import Progress
-
-SIGNALS = {signal.SIGINT: "interrupted", signal.SIGTERM: "terminated", signal.SIGUSR1: "requeue"}
 
 
-class Result(NamedTuple):
-    """How a stretch of training ended."""
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What is to be trained; the same for every member."""
 
+    config: TrainConfig
     folder: Path
-    reason: str  # env_steps, solved, interrupted...
-    env_steps: int
-    updates: int
-    seconds: float
-    evaluation: Evaluation | None  # greedy, at the end
-    weights: str  # digest of the weights
+    env: EnvLike
+    network: Any = None
+    resumed: bool = False  # go on from the newest good checkpoint
 
 
 class Session:
-    """Evaluates, reports, saves, restores and stops. Inside `with`, `task` is ready to run."""
+    """Evaluates, reports, saves and restores. Inside `with`, `task` is ready to run."""
 
     task: Task
 
-    def __init__(
-        self, config: TrainConfig, run: Run, env: EnvLike | None = None, network: Any = None,
-        saved: Checkpoint | None = None, quiet: bool = False,
-    ) -> None:  # fmt: skip
-        self.config, self.run, self.network = config, run, network
-        self.env: EnvLike = config.env if env is None else env
-        self.algorithm = catalog.algorithm(config.algo)
-        self.progress = Progress(config.steps, quiet=quiet)
-        self.report = Report(run, self.progress)
-        self.parts: dict[str, Any] = {}
+    def __init__(self, job: Job, team: Team, saved: Checkpoint | None = None, **also: Any) -> None:
+        """`also` is what else to put into checkpoints."""
+        self.job, self.team, self.config = job, team, job.config
+        self.env, self.network = job.env, job.network
+        self.algorithm = catalog.algorithm(job.config.algo)
+        self.parts: dict[str, Any] = also
         self._saved = saved
         self._open = ExitStack()
 
     def __enter__(self) -> Session:
-        self._open.push(self._end_run)
-        self._open.callback(self.progress.close)
         try:
-            self._take_signals()
             # numpy multiplies small matrices here: one thread is fastest and gives the same bits
             self._open.enter_context(threadpool_limits(limits=1, user_api="blas"))
-            self.task = catalog.recipe(self.config.recipe)(Team(self.config.seed), self)
+            self.task = catalog.recipe(self.config.recipe)(self.team, self)
             self._open.enter_context(self.task)
         except BaseException as error:
             self._open.__exit__(type(error), error, error.__traceback__)
@@ -80,110 +71,144 @@ class Session:
     ) -> None:  # fmt: skip
         self._open.__exit__(kind, error, trace)
 
-    def _end_run(
-        self, kind: type[BaseException] | None, error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:  # fmt: skip
-        if error is None:
-            self.run.close()
-        else:
-            self.run.event("failed", error=f"{type(error).__name__}: {error}")
-            self.run.discard()
-
-    def _take_signals(self) -> None:
-        if threading.current_thread() is threading.main_thread():
-            for number in SIGNALS:
-                before = signal.signal(number, self._on_signal)
-                self._open.callback(signal.signal, number, before)
-
-    def _on_signal(self, number: int, frame: FrameType | None) -> None:
-        """The first asks the task to stop; a second Ctrl-C does not wait."""
-        if not hasattr(self, "task") or (self.task.stopped and number == signal.SIGINT):
-            raise KeyboardInterrupt
-        self.task.stop(SIGNALS[signal.Signals(number)])
-
-    def attach(self, task: Task, agent: Algorithm, env: Envs, parts: dict[str, Any]) -> None:
-        """Append evaluation, report and checkpoint to the task; go on where a checkpoint stands."""
+    def make_env(self, acts: bool = True) -> Envs:
+        """This member's environments; one, only to be looked at, where it does not act."""
         c = self.config
-        self.task, self.agent, self.spec = task, agent, env.spec
-        torch.set_num_threads(c.threads or _threads(env.spec))
-        self.evaluator = Evaluator(
-            agent, self.env, c.eval_episodes, c.seed, c.env_kwargs,
-            stopping=lambda: task.stopped in SIGNALS.values(),
+        env = make_env(
+            self.env, c.num_envs if acts else 1, self.team.seed, c.env_kwargs, c.scale_reward,
+            c.algorithm.gamma, exact=acts,
         )  # fmt: skip
         self._open.callback(env.close)
+        return env
+
+    def make_agent(self, env: Envs, apply: Any = None) -> Algorithm:
+        """This member's agent."""
+        c = self.config
+        return self.team.agent(self.algorithm, env, c.algorithm, self.network, c.device, apply)
+
+    def attach(
+        self, task: Task, agent: Algorithm, env: Envs, parts: dict[str, Any],
+        keeper: str = "learner", links: tuple[Any, ...] = (), weights: Latest | None = None,
+        outlives: bool = False,
+    ) -> None:  # fmt: skip
+        """Append evaluation, report and checkpoint to the task; go on where a checkpoint stands.
+
+        The `keeper` saves and finishes; the evaluator plays episodes with `agent`'s weights. What
+        the keeper saves `outlives` it if it stands in shared memory.
+        """
+        c = self.config
+        self.task, self.agent, self.spec, self.keeper = task, agent, env.spec, keeper
+        torch.set_num_threads(c.threads or self.team.threads or threads_for(env.spec))
+        self.evaluator = Evaluator(
+            agent, self.env, c.eval_episodes, c.seed, c.env_kwargs,
+            stopping=lambda: task.stopped in SIGNALS.values(), beat=self.team.pulse.beat,
+        )  # fmt: skip
         self._open.callback(self.evaluator.close)
-        task.use(steps.evaluate(task, self.evaluator, c.eval_every, c.until))
-        task.use(steps.report(self.report))
-        task.use(steps.checkpoint(task, self.save, c.checkpoint_every))
-        self.parts = {**parts, "task": task, "report": self.report}
-        self._say_start(env)
-        if self._saved is not None:
-            self._restore(self._saved)
-        self.run.event("start", env_steps=task.state()["env_steps"], seed=c.seed)
+        self.reporter = Reporter(
+            self.team.post.tell, [link.gauges for link in links],
+            max(LOG_EVERY_SECONDS, 0.01 * self.team.size),
+        )  # fmt: skip
+        task.use(steps.evaluate(task, self.evaluator, c.eval_every, c.until), on="evaluator")
+        task.use(steps.report(self.reporter))
+        task.use(steps.checkpoint(task, self.save, c.checkpoint_every), on=keeper)
+        self.parts |= {**parts, "task": task}
+        self._open_for_all(weights, outlives)
+        if self.team.first and not self.team.generation:
+            self._say_start(env)
+
+    def _open_for_all(self, weights: Latest | None, outlives: bool) -> None:
+        """Nobody begins before the keeper has restored, and published what it restored."""
+        opened = self.team.count("opened")
+        if not self.team.plays(self.keeper):
+            self.team.waits.until(lambda: opened.total > 0, lambda: f"the {self.keeper} to begin")
+            return
+        if not (outlives and self.team.generation):
+            self._restore()
+        if weights is not None:
+            weights.publish(self.agent.weights())
+        opened.add(1)
+        self.team.wake()
 
     def _say_start(self, env: Envs) -> None:
         c, size = self.config, sum(p.numel() for p in self.agent.module.parameters())
-        self.progress.say(f"run    {self.run.folder}   seed {c.seed}")
-        self.progress.say(
+        self._say(f"run    {self.job.folder}   seed {c.seed}")
+        self._say(
             f"       {c.algo} on {env.name}: {c.num_envs} environments {env.how}, {size:,} weights,"
             f" acting in {self.agent.inference}"
         )
+        self.team.post.tell("start", env_steps=self.task.state()["env_steps"], seed=c.seed)
+
+    def _say(self, text: str) -> None:
+        self.team.post.tell("say", text=text)
 
     def save(self) -> Path | None:
         """A checkpoint of all parts."""
         tree: Tree = {name: part.state() for name, part in self.parts.items()}
         tree["torch_rng"] = torch.get_rng_state()
-        path = self.run.save(tree, self.spec, self.task.state()["env_steps"])
+        with self.team.pulse.during(SAVING):
+            path = save(
+                self.job.folder, self.config, tree, self.spec, self.task.state()["env_steps"],
+                self.team.post.tell,
+            )  # fmt: skip
         if path is None:
-            self.progress.say("warning: a checkpoint could not be written; training goes on.")
+            self._say("warning: a checkpoint could not be written; training goes on.")
         return path
 
-    def _restore(self, saved: Checkpoint) -> None:
+    def _restore(self) -> None:
+        """From the checkpoint that the run goes on from, or that a dead keeper left."""
+        saved = self._saved
+        if saved is None and (self.job.resumed or self.team.generation):
+            saved = checkpoint.newest_good(self.job.folder / "checkpoints")
+        if saved is None:
+            return
         if saved.manifest["spec"] != self.spec.signature():
             raise UserError(
                 f"{saved.path} was saved with other spaces than {self.config.env} has now. "
                 "Resume it with the environment that it was trained on."
             )
-        exact = all(
+        missing = self.parts.keys() - saved.tree.keys()
+        exact = not missing and all(
             [part.restore(saved.tree[name]) is not False for name, part in self.parts.items()]
         )
         torch.set_rng_state(torch.tensor(saved.tree["torch_rng"]))
+        self._say_resumed(saved, exact and self.team.size == 1)
+
+    def _say_resumed(self, saved: Checkpoint, exact: bool) -> None:
         at = saved.manifest["step"]
         for error in saved.skipped:
-            self.progress.say(f"warning: {error}")
-        self.run.event("resume", env_steps=at, exact=exact, skipped=[str(s) for s in saved.skipped])
+            self._say(f"warning: {error}")
+        self.team.post.tell(
+            "resume", env_steps=at, exact=exact, skipped=[str(s) for s in saved.skipped]
+        )
         how = "bit for bit" if exact else (
-            "but not bit for bit: the environments (or the replay) could not be brought back "
+            "but not bit for bit: several processes do not repeat themselves" if self.team.size > 1
+            else "but not bit for bit: the environments (or the replay) could not be brought back "
             "exactly, so they begin anew"
         )  # fmt: skip
-        self.progress.say(f"       resumed at env step {at:,}, {how}")
+        self._say(f"       resumed at env step {at:,}, {how}")
 
-    def finish(self) -> Result:
-        """The last evaluation and checkpoint, the curve and the trace."""
+    def finish(self) -> None:
+        """The trace, and by the keeper the last checkpoint and evaluation."""
+        self.team.post.tell("spans", spans=self.task.spans())
+        if not self.team.plays(self.keeper):
+            return
         kept = self.task.state()
         reason = self.task.reason or "stopped"
-        evaluation = None
         path = self.save()
+        evaluation: Evaluation | None = None
         if reason not in SIGNALS.values():
             found = self.evaluator.evaluate(kept["env_steps"] + 2)
             evaluation = found if found.returns else None  # None: interrupted only now
-            self.report.write(kept["env_steps"], kept["updates"], {}, evaluation)
-        self.run.trace(self.task)
-        self.run.plot()
-        result = Result(
-            self.run.folder, reason, kept["env_steps"], kept["updates"], self.report.seconds,
-            evaluation, digest(self.agent),
+        self.reporter.tell(kept["env_steps"], kept["updates"], {}, evaluation)
+        self.team.post.tell(
+            "finished", reason=reason, env_steps=kept["env_steps"], updates=kept["updates"],
+            evaluation=None if evaluation is None else [evaluation.returns, evaluation.lengths],
+            weights=digest(self.agent), checkpoint=path.name if path else None,
+            timings=self.task.timings(),
         )  # fmt: skip
-        self.run.event(
-            "stop", reason=reason, env_steps=result.env_steps, weights=result.weights,
-            checkpoint=path.name if path else None, timings=self.task.timings(),
-        )  # fmt: skip
-        self.progress.close()
-        return result
 
 
-def _threads(spec: Spec) -> int:
+def threads_for(spec: Spec) -> int:
     """Small networks are fastest on one thread; convolutions use what there is."""
     images = any(leaf.is_image for leaf in spec.leaves.values())
     return len(os.sched_getaffinity(0)) if images else 1

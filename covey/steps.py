@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
@@ -9,12 +10,15 @@ import numpy as np
 
 from covey.envs import Envs
 from covey.evaluation import Evaluator
+from covey.links.latest import Latest
 from covey.links.replay import Replay
+from covey.links.waits import Waits
 from covey.task import Ctx, StepFunction, Task, declare
 from covey.types import Algorithm, Array, Final, Tree, Unroll
 
 if TYPE_CHECKING:
-    from covey.report import Report
+    from covey.apply import ToOwner
+    from covey.report import Reporter
 
 
 class Collector:
@@ -121,6 +125,7 @@ def collect(env: Envs | Collector, agent: Algorithm, unroll: int = 32) -> StepFu
 
     def collect(ctx: Ctx) -> None:
         ctx.unroll = collector.collect(ctx.env_steps)
+        ctx.unroll.version = ctx.get("version", 0)
         ctx.env_steps += collector.num_steps * collector.envs.num_envs
         ctx.episodes = collector.envs.finished()
 
@@ -144,6 +149,8 @@ def sample(replay: Replay, batch: int, reuse: float = 1.0, warmup: int = 0) -> S
     """
 
     def sample(ctx: Ctx) -> None:
+        # where others add, wait until there is enough for one batch
+        replay.wait(max(warmup, 1) + math.ceil((replay.drawn + batch) / reuse))
         ctx.batches = draw() if len(replay) >= max(warmup, 1) else iter(())
 
     def draw() -> Iterator[dict[str, Array]]:
@@ -151,7 +158,7 @@ def sample(replay: Replay, batch: int, reuse: float = 1.0, warmup: int = 0) -> S
         while replay.drawn + batch <= due:
             yield replay.sample(batch)
 
-    return declare(sample, reads=["stored"], writes=["batches"])
+    return declare(sample, reads=[], writes=["batches"])
 
 
 def rows(agent: Algorithm) -> StepFunction:
@@ -175,6 +182,64 @@ def learn(agent: Algorithm) -> StepFunction:
         ctx.updates = agent.updates
 
     return declare(learn, reads=["batches"], writes=["losses", "updates"])
+
+
+def refresh(agent: Algorithm, weights: Latest) -> StepFunction:
+    """Take in the newest weights, if there are newer ones: writes ctx.version."""
+    into = agent.weights()
+
+    def refresh(ctx: Ctx) -> None:
+        weights.wait()
+        if weights.refresh(into) is not None:
+            agent.load(into)
+        ctx.version = weights.seen
+
+    return declare(refresh, reads=[], writes=["version"])
+
+
+def publish(agent: Algorithm, weights: Latest) -> StepFunction:
+    """Make this agent's weights the newest, if it has updated them."""
+    published = -1
+
+    def publish(ctx: Ctx) -> None:
+        nonlocal published
+        if agent.updates != published:
+            weights.publish(agent.weights())
+            published = agent.updates
+
+    return declare(publish, reads=["updates"], writes=[])
+
+
+def apply_pushed(agent: Algorithm, gradients: ToOwner) -> StepFunction:
+    """At the owner: one update with gradients that workers pushed; counts ctx.updates."""
+
+    def apply_pushed(ctx: Ctx) -> None:
+        gradients.apply_pushed(agent.optimizer)
+        ctx.updates = agent.updates
+
+    return declare(apply_pushed, reads=[], writes=["updates"])
+
+
+def copy_weights(source: Algorithm, into: Algorithm) -> StepFunction:
+    """A still picture of weights that others are writing: approximate, and so is what it shows."""
+    to = into.weights()
+
+    def copy_weights(ctx: Ctx) -> None:
+        for name, values in source.weights().items():
+            to[name][...] = values
+        into.load(to)
+        ctx.updates = source.updates
+
+    return declare(copy_weights, reads=[], writes=["updates"])
+
+
+def rest(waits: Waits, seconds: float = 0.02) -> StepFunction:
+    """Sleep a little; for members that only look on. Not where one process plays every role."""
+
+    def rest(ctx: Ctx) -> None:
+        waits.nap(seconds)
+
+    return declare(rest, reads=[], writes=[])
 
 
 def crossed(every: int, before: int, now: int) -> bool:
@@ -203,14 +268,13 @@ def evaluate(
     return declare(evaluate, reads=["env_steps"], writes=["evaluation"])
 
 
-def report(report: Report) -> StepFunction:
-    """Tell what happened to the run folder and the terminal."""
+def report(reporter: Reporter) -> StepFunction:
+    """Tell what happened in this round."""
 
-    def tell(ctx: Ctx) -> None:
-        report(ctx)
+    def report(ctx: Ctx) -> None:
+        reporter(ctx)
 
-    tell.__name__ = "report"
-    return declare(tell, reads=["env_steps", "updates"], writes=[])
+    return declare(report, reads=["env_steps", "updates"], writes=[])
 
 
 def checkpoint(task: Task, save: Callable[[], object], every: int) -> StepFunction:

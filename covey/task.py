@@ -173,35 +173,30 @@ class Task:
         self._check_flow()
         self._take_in()
         while (reason := self.stopped or self._limit_reached(limits)) is None:
-            try:
-                ctx = self._round()
-            except Stopped:  # what a step waited for will not come
-                continue
-            if until is not None and until(ctx):
-                self.stop("until")
+            ctx, fronts, self._running = Ctx(self._shared, self._kept), [], []
+            with ExitStack() as backs:
+                backs.push(_unless_stopped)
+                for use in self._uses:
+                    began = perf_counter()
+                    half = use.step(ctx)
+                    if isinstance(half, GeneratorType):
+                        next(half, None)
+                        backs.push(partial(_back, half, use))
+                    fronts.append((use.timing, began, perf_counter()))
+                    self._waits.pulse.beat()
+                self._join(ctx)
+            for timing, began, ended in fronts:
+                timing.add(began, ended)
+            if len(fronts) == len(self._uses):  # else a step waited for what will not come
+                ctx.rounds += 1
+                self._end_round(ctx)
+                if until is not None and until(ctx):
+                    self.stop("until")
             self._take_in()
         if reason != "rounds" and not self._waits.alone:
             self.stop(reason)  # the limit of one is the limit of all
         self.reason = reason
         return reason
-
-    def _round(self) -> Ctx:
-        ctx, fronts, self._running = Ctx(self._shared, self._kept), [], []
-        with ExitStack() as backs:
-            for use in self._uses:
-                began = perf_counter()
-                half = use.step(ctx)
-                if isinstance(half, GeneratorType):
-                    next(half, None)
-                    backs.push(partial(_back, half, use))
-                fronts.append((use.timing, began, perf_counter()))
-                self._waits.pulse.beat()
-            self._join(ctx)
-        for timing, began, ended in fronts:
-            timing.add(began, ended)
-        ctx.rounds += 1
-        self._end_round(ctx)
-        return ctx
 
     def _take_in(self) -> None:
         """What the others have done since: their env steps, what they shared."""
@@ -293,8 +288,8 @@ class Task:
     def restore(self, state: Tree) -> None:
         """Take it back."""
         self._kept.update(state)
-        if self._env_steps is not None:
-            self._env_steps.begin_at(state["env_steps"])
+        if self._env_steps is not None and self._env_steps.total < state["env_steps"]:
+            self._env_steps.begin_at(state["env_steps"])  # else others have gone on meanwhile
 
     def __enter__(self) -> Task:
         return self
@@ -302,6 +297,13 @@ class Task:
     def __exit__(self, *_: object) -> None:
         if self._threads is not None:
             self._threads.shutdown(wait=True, cancel_futures=True)
+
+
+def _unless_stopped(
+    kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+) -> bool:
+    """Whether a round was left because the team stops: then it is over, and nothing is wrong."""
+    return isinstance(error, Stopped)
 
 
 def _back(

@@ -32,6 +32,7 @@ from covey.task import Task
 from covey.types import Algorithm, Array, Spec
 
 if TYPE_CHECKING:
+    from covey.apply import Everyone, InPlace, ToOwner
     from covey.optim import Apply
 
 Main = Callable[["Team"], Any]
@@ -100,13 +101,13 @@ class Team:
 
     def __init__(
         self, seed: int, roles: frozenset[str] | None = None,
-        seat: Seat | None = None, post: Post | None = None,
+        seat: Seat | None = None, post: Post | None = None, threads: int = 0,
     ) -> None:  # fmt: skip
         self.seat, self.post = seat or Seat(), post or Alone()
         self.rank, self.generation, self.members = self.seat
         self.role, self.index = self.members[self.rank]
         self.roles = roles if seat is None else frozenset({self.role})
-        self.size, self.root_seed = len(self.members), seed
+        self.size, self.root_seed, self.threads = len(self.members), seed, threads
         self._blocks: dict[str, Block] = {}
         if seat is None:
             self._shared, self._waits = Shared(), Waits()
@@ -149,6 +150,11 @@ class Team:
     def stop(self, reason: str) -> None:
         """End everywhere, after the round; the first reason stays."""
         self._waits.signal.stop(reason)
+
+    def wake(self) -> None:
+        """Everybody who waits looks again."""
+        for rank in range(self.size):
+            self._waits.ring(rank)
 
     def plays(self, role: str) -> bool:
         """Whether a step of this role runs here."""
@@ -221,11 +227,20 @@ class Team:
         """A total over all members."""
         return Count(self.block(name, count_link.layout(self.size)), self.rank)
 
-    def latest(self, name: str, values: Algorithm | Mapping[str, Array]) -> Latest:
-        """The newest weights of an agent, or other arrays, from one member to all."""
+    def latest(
+        self, name: str, values: Algorithm | Mapping[str, Array], writer: str = "learner",
+        publish: bool = True,
+    ) -> Latest:  # fmt: skip
+        """The newest weights of an agent, or other arrays, from one member to all.
+
+        The first member of the writing role publishes what it has now: nobody acts before that.
+        """
         arrays = values if isinstance(values, Mapping) else values.weights()
         block = self.block(name, snapshot.layout(fields_of(arrays)))
-        return Latest(name, block, self._waits)
+        link = Latest(name, block, self._waits)
+        if publish and self.rank == self.ranks(writer)[0]:
+            link.publish(arrays)
+        return link
 
     def stream(
         self, name: str, fields: Layout, slots: int = 2, when_full: str = "wait",
@@ -277,7 +292,7 @@ class Team:
         stream = self.stream(name, fields, 4, writers=writers, readers=reader)
         return Replay(capacity, rng, save_rows, stream, self.plays(reader))
 
-    def in_place(self, name: str = "network") -> Apply:
+    def in_place(self, name: str = "network") -> InPlace:
         """All workers apply their gradients to the same memory, without a lock (Hogwild!)."""
         from covey.apply import InPlace
 
@@ -286,13 +301,13 @@ class Team:
     def gradients(
         self, name: str = "gradients", every: int = 1, max_lag: int | None = None,
         writers: str = "worker", owner: str = "learner",
-    ) -> Apply:  # fmt: skip
+    ) -> ToOwner:  # fmt: skip
         """Workers push gradients; the owner applies the mean of `every`."""
         from covey.apply import ToOwner
 
         return ToOwner(self, name, every, max_lag, writers, owner)
 
-    def everyone(self, name: str = "everyone") -> Apply:
+    def everyone(self, name: str = "everyone") -> Everyone:
         """All members apply the mean of their gradients, in lockstep."""
         from covey.apply import Everyone
 

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from covey import catalog, checkpoint
 from covey.check import check, unfit
 from covey.config import TrainConfig, override, read_toml
+from covey.engines.care import REPLACEABLE, Care
 from covey.envs import EnvLike, env_name, make_env, registered
 from covey.errors import UserError
 from covey.runs import Run, find
 from covey.types import Array
 
 if TYPE_CHECKING:
-    from covey.session import Result, Session
+    from covey.desk import Desk, Result
+    from covey.session import Job
+    from covey.team import Team
 
 
 def configured(
@@ -36,7 +40,7 @@ def configured(
 
 
 def train(
-    algo: str, env: EnvLike, *, recipe: str = "serial", engine: str = "inline",
+    algo: str, env: EnvLike, *, recipe: str | None = None, engine: str | None = None,
     network: Any = None, config: str | Path | None = None, out: str | Path | None = None,
     quiet: bool = False, **settings: Any,
 ) -> Result:  # fmt: skip
@@ -44,14 +48,74 @@ def train(
 
     Settings are any keys of the configuration: `covey.train("dqn", "CartPole-v1", lr=1e-3)`.
     """
-    from covey.session import Session
-
     file = read_toml(Path(config)) if config is not None else None
     whole = configured(algo, env, recipe, engine, settings, file)
-    factory = None if isinstance(env, str) else env
-    with Session(whole, new_run(whole, out), factory, network, quiet=quiet) as session:
-        session.task.run(env_steps=whole.steps)
-        return raised(session.finish())
+    check_device(whole.device)
+    run = Run.create(whole, None if out is None else Path(out))
+    return raised(run_all(Start(whole, run, env, network), quiet))
+
+
+def resume(
+    run: str | Path | None = None, *, steps: int | None = None, until: float | None = None,
+    env: EnvLike | None = None, network: Any = None, quiet: bool = False,
+) -> Result:  # fmt: skip
+    """Go on with a run from its newest good checkpoint; raises KeyboardInterrupt on Ctrl-C."""
+    folder = find(None if run is None else str(run))
+    return raised(run_all(reopened(folder, steps, until, env, network), quiet))
+
+
+class Start(NamedTuple):
+    """A checked run, ready to go, and the checkpoint it goes on from."""
+
+    config: TrainConfig
+    run: Run
+    env: EnvLike
+    network: Any = None
+    saved: checkpoint.Checkpoint | None = None
+
+
+def run_all(start: Start, quiet: bool = False) -> Result:
+    """Train until a limit or a signal ends it, in as many processes as the configuration says."""
+    try:
+        from covey.desk import Desk  # torch is for those who train
+        from covey.session import Job, Session
+        from covey.team import Alone, Team
+    except BaseException:
+        start.run.discard()
+        raise
+    config, run, env, network, saved = start
+    job = Job(config, run.folder, env, network, saved is not None)
+    with Desk(config, run, quiet) as desk:
+        members = catalog.num_members(config, catalog.recipe(config.recipe))
+        if members:
+            run_members(job, desk, members)
+            return desk.result()
+        team = Team(config.seed, post=Alone(desk.hear))
+        with closing(team), Session(job, team, saved, report=desk.report) as session:
+            desk.stop = session.task.stop
+            session.task.run(env_steps=config.steps)
+            session.finish()
+        return desk.result()
+
+
+def run_members(job: Job, desk: Desk, members: dict[str, int]) -> None:
+    """The same, each member in its own process."""
+    from covey.engines.processes import run as run_processes
+
+    if job.resumed:
+        desk.report.resume()
+    care = Care(replace=(*REPLACEABLE, "learner"))
+
+    def main(team: Team) -> None:
+        from covey.session import Session
+
+        with Session(job, team) as session:
+            session.task.run(env_steps=job.config.steps)
+            session.finish()
+
+    run_processes(
+        main, seed=job.config.seed, members=members, care=care, hear=desk.hear, begun=desk.begin
+    )
 
 
 def raised(result: Result) -> Result:
@@ -61,30 +125,11 @@ def raised(result: Result) -> Result:
     return result
 
 
-def new_run(config: TrainConfig, out: str | Path | None = None) -> Run:
-    """A new folder for a checked configuration."""
-    check_device(config.device)
-    return Run.create(config, None if out is None else Path(out))
-
-
-def resume(
-    run: str | Path | None = None, *, steps: int | None = None, until: float | None = None,
-    env: EnvLike | None = None, network: Any = None, quiet: bool = False,
-) -> Result:  # fmt: skip
-    """Go on with a run from its newest good checkpoint; raises KeyboardInterrupt on Ctrl-C."""
-    folder = find(None if run is None else str(run))
-    with reopened(folder, steps, until, env, network, quiet) as session:
-        session.task.run(env_steps=session.config.steps)
-        return raised(session.finish())
-
-
 def reopened(
     folder: Path, steps: int | None, until: float | None, env: EnvLike | None = None,
-    network: Any = None, quiet: bool = False,
-) -> Session:  # fmt: skip
-    """A session that goes on where the newest good checkpoint of a run stands."""
-    from covey.session import Session
-
+    network: Any = None,
+) -> Start:  # fmt: skip
+    """A run that goes on where its newest good checkpoint stands."""
     config = saved_config(folder)
     wanted = {"steps": steps, "until": until}
     config = override(config, {k: v for k, v in wanted.items() if v is not None})
@@ -93,12 +138,12 @@ def reopened(
     if at >= config.steps:
         raise UserError(
             f"{folder} is at env step {at} of {config.steps} already. "
-            f"Go further with: covey resume {folder} --steps {2 * config.steps}"
+            f"Go further with: covey resume {folder} --steps {2 * max(at, config.steps)}"
         )
     check_device(config.device)
     env = known_env(config, env)
     check(env, config.env_kwargs).close()
-    return Session(config, Run(folder, config, at), env, network, saved, quiet)
+    return Start(config, Run(folder, config, at), env, network, saved)
 
 
 def check_device(device: str) -> None:

@@ -17,6 +17,8 @@ import numpy.typing as npt
 if TYPE_CHECKING:
     import torch
 
+    from covey.optim import Optimizer
+
 Array = npt.NDArray[Any]
 Metrics = dict[str, float]
 Tree = dict[str, Any]  # a state to save: nested dicts of arrays, tensors, numbers, strings, lists
@@ -133,6 +135,7 @@ class Algorithm(Protocol):
     overlap: int  # steps of the last unroll that the next one must begin with
     updates: int  # optimizer steps so far
     module: torch.nn.Module
+    optimizer: Optimizer
     inference: str  # what acts: "numpy" or "torch"
 
     def act(
@@ -147,7 +150,7 @@ class Algorithm(Protocol):
         """Update the weights; `updates` counts the optimizer steps it took."""
 
     def weights(self) -> dict[str, Array]:
-        """What acts and evaluates, as numpy arrays; on the CPU views, so that writing is loading."""
+        """What acts and evaluates, as numpy arrays; on the CPU views: writing is loading."""
 
     def load(self, weights: dict[str, Array]) -> None:
         """Take in weights that were written into what `weights` gave."""

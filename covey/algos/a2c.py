@@ -44,7 +44,7 @@ class A2C:
 
     Config = A2CConfig
     actions: ClassVar = ("discrete", "continuous")
-    recipes: ClassVar = ("serial",)
+    recipes: ClassVar = ("serial", "hogwild", "a3c")
     replayed: ClassVar = False
     extra: ClassVar[dict[str, np.dtype[Any]]] = {"logp": np.dtype(np.float32)}
     overlap = 0
@@ -109,16 +109,17 @@ class A2C:
         }
 
     def weights(self) -> dict[str, Array]:
-        """The network's weights and buffers."""
+        """The network's weights and buffers, and how many updates made them."""
         from covey.nets import weights
 
-        return weights(self.module, self.optimizer.flat)
+        return {**weights(self.module, self.optimizer.flat), "updates": np.array(self.updates)}
 
     def load(self, weights: dict[str, Array]) -> None:
         """Take them in."""
         from covey.nets import load
 
         load(self.module, self.optimizer.flat, weights)
+        self.optimizer.apply.updates = int(weights["updates"])
 
     def state(self) -> Tree:
         """The network, the optimizer and the random state."""

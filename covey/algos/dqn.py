@@ -46,7 +46,7 @@ class DQN:
 
     Config = DQNConfig
     actions: ClassVar = ("discrete",)
-    recipes: ClassVar = ("serial",)
+    recipes: ClassVar = ("serial", "hogwild")
     replayed: ClassVar = True
     extra: ClassVar[dict[str, np.dtype[Any]]] = {}
 
@@ -66,8 +66,8 @@ class DQN:
         self.module = own.to(device)
         self.target = optim.frozen_copy(self.module, apply)
         self.optimizer = optim.Optimizer(
-            optim.flatten(self.module, apply), config.optimizer, config.lr, max_norm=config.max_norm,
-            anneal_updates=config.anneal_updates, apply=apply,
+            optim.flatten(self.module, apply), config.optimizer, config.lr,
+            max_norm=config.max_norm, anneal_updates=config.anneal_updates, apply=apply,
         )  # fmt: skip
         self.forward, self.inference = infer.policy_forward(self.module, spec)
         self.target_forward, _ = infer.policy_forward(self.target, spec)
@@ -125,16 +125,17 @@ class DQN:
         return {"loss": float(loss.detach()), "grad_norm": norm, "q": float(target_N.mean())}
 
     def weights(self) -> dict[str, Array]:
-        """The network's weights and buffers."""
+        """The network's weights and buffers, and how many updates made them."""
         from covey.nets import weights
 
-        return weights(self.module, self.optimizer.flat)
+        return {**weights(self.module, self.optimizer.flat), "updates": np.array(self.updates)}
 
     def load(self, weights: dict[str, Array]) -> None:
         """Take them in."""
         from covey.nets import load
 
         load(self.module, self.optimizer.flat, weights)
+        self.optimizer.apply.updates = int(weights["updates"])
 
     def state(self) -> Tree:
         """Both networks, the optimizer and the random state."""

@@ -122,16 +122,17 @@ class PPO:
         return loss, {**said, "kl": (batch["logp"] - logp_N.detach()).mean()}
 
     def weights(self) -> dict[str, Array]:
-        """The network's weights and buffers."""
+        """The network's weights and buffers, and how many updates made them."""
         from covey.nets import weights
 
-        return weights(self.module, self.optimizer.flat)
+        return {**weights(self.module, self.optimizer.flat), "updates": np.array(self.updates)}
 
     def load(self, weights: dict[str, Array]) -> None:
         """Take them in."""
         from covey.nets import load
 
         load(self.module, self.optimizer.flat, weights)
+        self.optimizer.apply.updates = int(weights["updates"])
 
     def state(self) -> Tree:
         """The network, the optimizer and the random state."""

@@ -67,7 +67,7 @@ def live(given: dict[str, Any], control_fd: int, job: dict[str, Any], main_bytes
     sys.stdout = Tagged(control, "stdout")
     sys.stderr = Tagged(control, "stderr")
     seat = Seat(given["rank"], given["generation"], tuple(map(tuple, job["members"])))
-    team = Team(job["seed"], seat=seat, post=control)
+    team = Team(job["seed"], seat=seat, post=control, threads=job["threads"])
     _seed_globals(team, job["threads"])
     try:
         import cloudpickle

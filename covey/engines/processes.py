@@ -75,7 +75,7 @@ class Member:
 def run(
     main: Main, *, seed: int, members: Mapping[str, int], care: Care | None = None,
     hear: Callable[..., None] | None = None, preload: tuple[str, ...] = PRELOAD,
-    threads: int | None = None,
+    threads: int | None = None, begun: Callable[[Callable[[str], None]], None] | None = None,
 ) -> list[Any]:  # fmt: skip
     """What `main` returned in each member, by rank."""
     if not members:
@@ -84,6 +84,8 @@ def run(
         if not isinstance(num, int) or num < 1:
             raise UserError(f"{role}={num!r} must be a whole number of at least 1.")
     with Launcher(main, seed, members, care or Care(), hear, preload, threads) as launcher:
+        if begun is not None:
+            begun(launcher.signal.stop)
         return launcher.run()
 
 

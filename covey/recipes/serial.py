@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from covey import steps
-from covey.envs import make_env
+from covey.recipes import Recipe
 from covey.steps import Collector
 
 if TYPE_CHECKING:
@@ -14,13 +14,11 @@ if TYPE_CHECKING:
     from covey.team import Team
 
 
-def serial(team: Team, session: Session) -> Task:
+def build(team: Team, session: Session) -> Task:
     """Everything in one process; the other recipes are this list, cut over processes."""
     c = session.config
-    env = make_env(
-        session.env, c.num_envs, team.seed, c.env_kwargs, c.scale_reward, c.algorithm.gamma
-    )
-    agent = team.agent(session.algorithm, env, c.algorithm, session.network, c.device)
+    env = session.make_env()
+    agent = session.make_agent(env)
     collector = Collector(env, agent, c.unroll)
     parts: dict[str, Any] = {"agent": agent, "collector": collector}
     task = team.task()
@@ -28,10 +26,13 @@ def serial(team: Team, session: Session) -> Task:
     if c.replay is None:
         task.use(steps.rows(agent))
     else:
-        replay = team.replay("replay", c.replay.capacity, c.replay.save_replay)
+        replay = team.replay("replay", agent, c.replay.capacity, c.replay.save_replay)
         task.use(steps.store(agent, replay))
         task.use(steps.sample(replay, c.replay.batch, c.replay.reuse, c.replay.warmup))
         parts["replay"] = replay
     task.use(steps.learn(agent))
     session.attach(task, agent, env, parts)
     return task
+
+
+serial = Recipe(build, replays=True)
