@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -74,8 +75,8 @@ class ToOwner:
     def __init__(
         self, team: Team, name: str, every: int, max_lag: int | None, writers: str, owner: str
     ) -> None:
-        self._link = (name, every, max_lag, writers, owner)
-        self._team, self._owner = team, owner
+        self._team, self._name, self._every, self._max_lag = team, name, every, max_lag
+        self._writers, self._owner = writers, owner
         self.link: Gradients | None = None
         self.updates = 0
         self.version = 0
@@ -83,8 +84,9 @@ class ToOwner:
     def place(self, name: str, vector: Tensor) -> Tensor:
         """Where it is: everybody has weights of its own."""
         if name == "weights":
-            key, *how = self._link
-            self.link = self._team.gradient_link(key, len(vector), *how)
+            self.link = self._team.gradient_link(
+                self._name, len(vector), self._every, self._max_lag, self._writers, self._owner
+            )
             if self._team.plays(self._owner) and self._team.generation:
                 self.link.settle()
         return vector
@@ -129,12 +131,11 @@ class Everyone:
 
     def apply(self, optimizer: Optimizer, gradient: Tensor) -> float:
         """Wait for everybody's, then here and now."""
-        gathered: Any = self._gather({"gradient": gradient.cpu().numpy()})
-        parts = [torch.from_numpy(item["gradient"]) for item in gathered]
-        total = parts[0].clone()
-        for part in parts[1:]:
-            total += part
-        mean = total.div_(len(parts)).to(gradient.device)
+        gathered = self._gather({"gradient": gradient.cpu().numpy()}) or []
+        total = gathered[0]["gradient"].copy()
+        for item in gathered[1:]:
+            total += item["gradient"]
+        mean = torch.from_numpy(total / np.float32(len(gathered))).to(gradient.device)
         norm = optimizer.clip(mean)
         if math.isfinite(norm):
             self.updates += 1

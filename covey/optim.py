@@ -82,7 +82,7 @@ class Apply(Protocol):
     updates: int  # optimizer steps so far, as far as this member knows
 
     def place(self, name: str, vector: Tensor) -> Tensor:
-        """Where a vector of this network or its optimizer lives; `vector` holds its first values."""
+        """Where a vector of a network or its optimizer lives; `vector` holds its first values."""
 
     def apply(self, optimizer: Optimizer, gradient: Tensor) -> float:
         """Bring a gradient into the weights, or to whoever does; its norm before clipping."""
