@@ -46,7 +46,7 @@ def size_of(layout: Layout) -> int:
 
 
 def _padded(shape: tuple[int, ...], dtype: Any) -> int:
-    num = int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize
+    num: int = int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize
     return -(-num // LINE) * LINE
 
 

@@ -90,7 +90,7 @@ class Ring:
         if self.lossy:
             return self._copy_of_first()
         slot = self._tail.value % self.slots
-        return {key: field[slot] for key, field in self._fields.items()}
+        return {key: field[slot, ...] for key, field in self._fields.items()}
 
     def _copy_of_first(self) -> dict[str, Array]:
         while True:
@@ -98,7 +98,7 @@ class Ring:
             if lost > 0:
                 self._skip(lost)
             slot = self._tail.value % self.slots
-            item = {key: field[slot].copy() for key, field in self._fields.items()}
+            item = {key: field[slot, ...].copy() for key, field in self._fields.items()}
             fence()
             if self._ahead <= self._most:
                 return item
