@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -139,12 +140,11 @@ class Everyone:
 
     def apply(self, optimizer: Optimizer, gradient: Tensor) -> float:
         """Wait for everybody's, then here and now."""
-        gathered: Any = self._gather({"gradient": gradient.cpu().numpy()})
-        parts = [torch.from_numpy(item["gradient"]) for item in gathered]
-        total = parts[0].clone()
-        for part in parts[1:]:
-            total += part
-        mean = total.div_(len(parts)).to(gradient.device)
+        gathered = self._gather({"gradient": gradient.cpu().numpy()}) or []
+        total = gathered[0]["gradient"].copy()
+        for item in gathered[1:]:
+            total += item["gradient"]
+        mean = torch.from_numpy(total / np.float32(len(gathered))).to(gradient.device)
         norm = optimizer.clip(mean)
         if math.isfinite(norm):
             self.updates += 1

@@ -138,7 +138,7 @@ def configure(
 
 def _known(base: TrainConfig, layer: Mapping[str, Any]) -> dict[str, Any]:
     """A preset of an algorithm is for all recipes: what it says of a replay is not for all."""
-    return {k: v for k, v in layer.items() if base.replay is not None or not is_replay(k)}
+    return {k: v for k, v in flatten(layer) if base.replay is not None or not is_replay(k)}
 
 
 def check_recipe(name: str, algo: str, wanted: Any) -> str:

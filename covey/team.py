@@ -119,7 +119,8 @@ class Team:
         bells = Bells(section(block, "bells")["word"], self.rank)
         self.pulse_N = section(block, "pulse")["pulse"]
         signal = Signal(section(block, "signal"), self.rank, bells.ring_all)
-        self._waits = Waits(bells, signal, Pulse(self.pulse_N[self.rank]))
+        who = [f"{role} {index}" for role, index in self.members]
+        self._waits = Waits(bells, signal, Pulse(self.pulse_N[self.rank]), who)
         self._shared = Shared(section(block, "shared"), self.rank)
 
     @property
@@ -272,7 +273,7 @@ class Team:
         slots = max(2, -(-every // len(write)) + 1)
         block = self.block(name, gradients_layout(size, slots, len(write)))
         stream = Stream(name, block, self._waits, self.rank, write, read)
-        return Gradients(block, stream, write, self.rank, every, max_lag)
+        return Gradients(block, stream, write, every, max_lag)
 
     def replay(
         self, name: str, agent: Algorithm | None = None, capacity: int = 100_000,

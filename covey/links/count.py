@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from covey.errors import UserError
-from covey.memory.block import CELL, Block, Layout, Word
+from covey.memory.block import CELL, Block, Layout, Word, fence
 
 MOST_PERIODS = 64
 
@@ -54,13 +54,26 @@ class Count:
         with self._block.locked():
             for row in range(MOST_PERIODS):
                 if period[row, 0] == 0:
-                    period[row] = every, self._block["begun"][0] // every
+                    period[row, 1] = self._block["begun"][0] // every
+                    fence()  # the period last: who is killed in between has said nothing
+                    period[row, 0] = every
                 if period[row, 0] == every:
                     self._rows[every] = Word(period[row, 1:])
                     return self._rows[every]
         raise UserError(f"a count announces at most {MOST_PERIODS} different periods.")
 
     def begin_at(self, total: int) -> None:
-        """Go on from a saved total, whose boundaries have been announced; before anybody counts."""
-        self._own.value += total - self.total
-        self._block["begun"][0] = total
+        """Go on from a saved total, whose boundaries have been announced.
+
+        All members may ask; a total that is further already stays: what was counted has happened.
+        """
+        period = self._block["period"]
+        with self._block.locked():
+            missing = total - self.total
+            if missing <= 0:
+                return
+            self._block["begun"][0] = total
+            for row in range(MOST_PERIODS):
+                if period[row, 0]:
+                    period[row, 1] = max(period[row, 1], total // period[row, 0])
+            self._own.value += missing

@@ -9,6 +9,7 @@ import numpy as np
 
 from covey.links.stream import Stream
 from covey.memory.block import CELL, Block, Layout, Word
+from covey.memory.ring import ITEM
 from covey.memory.ring import layout as ring_layout
 from covey.types import Array, Metrics
 
@@ -18,35 +19,29 @@ NO_LIMIT = 2**62
 def layout(size: int, slots: int, num_writers: int) -> Layout:
     """Room for flat gradients, and the account."""
     gradient: Layout = {"gradient": ((size,), "f4"), "version": ((), "i8")}
-    account: Layout = {
-        name: ((num_writers, CELL), "i8") for name in ("pushed", "applied", "refused")
-    }
-    return {**ring_layout(gradient, slots, num_writers), **account}
+    account: Layout = {name: ((num_writers, CELL), "i8") for name in ("applied", "refused")}
+    return {**ring_layout(gradient, slots, num_writers), **account, "held": ((CELL,), "i8")}
 
 
 class Gradients:
     """Each gradient carries the version of the weights that it was computed on."""
 
     def __init__(
-        self, block: Block, stream: Stream, writers: list[int], rank: int,
+        self, block: Block, stream: Stream, writers: list[int],
         every: int = 1, max_lag: int | None = None,
     ) -> None:  # fmt: skip
         self.every, self.max_lag = every, NO_LIMIT if max_lag is None else max_lag
         self.name, self._stream = stream.name, stream
-        self._pushed_N, self._applied_N, self._refused_N = (
-            block[name][:, 0] for name in ("pushed", "applied", "refused")
-        )
-        self._own = Word(block["pushed"][writers.index(rank)]) if rank in writers else None
+        self._applied_N, self._refused_N = (block[name][:, 0] for name in ("applied", "refused"))
         self._writers = writers
-        self._sum = np.zeros(block["gradient"].shape[2:], np.float32)
+        self._sum = np.zeros(block[f"{ITEM}gradient"].shape[2:], np.float32)
         self._held: list[int] = []  # the writers of what is in the sum
+        self._num_held = Word(block["held"])
         self.lag = 0.0  # mean over the newest update
 
     def push(self, gradient: Array, version: int) -> None:
         """Hand a gradient to the owner, waiting while it is far behind."""
-        assert self._own is not None, f"this member pushes no '{self.name}'"
         self._stream.put({"gradient": gradient, "version": np.array(version)})
-        self._own.value += 1
 
     def collect(self, version: int) -> Array | None:
         """The mean of the next `every` that are not too old for this version of the weights.
@@ -66,31 +61,36 @@ class Gradients:
             else:
                 self._sum[:] = item.values["gradient"]
                 self.lag = 0.0
-            self._held.append(writer)
+            self._hold(writer)
             self.lag += lag / self.every
         self._stream.give_back()
         if self.every > 1:
             self._sum /= self.every
         return self._sum
 
+    def _hold(self, writer: int) -> None:
+        self._held.append(writer)
+        self._num_held.value = len(self._held)
+
     def applied(self) -> None:
         """What `collect` gave has been applied."""
         for writer in self._held:
             self._applied_N[writer] += 1
         self._held = []
+        self._num_held.value = 0
 
     def settle(self) -> None:
         """After an owner died: what it held and had not applied counts as refused."""
-        taken_N = self._stream.taken_by_writer()
-        self._refused_N[:] += taken_N - self._applied_N - self._refused_N
+        self._refused_N[:] = self._stream.taken_by_writer() - self._applied_N
+        self._num_held.value = 0
 
     def account(self) -> dict[str, int]:
         """Where all gradients are."""
         return {
-            "pushed": int(self._pushed_N.sum()),
+            "pushed": self._stream.written,
             "applied": int(self._applied_N.sum()),
             "refused": int(self._refused_N.sum()),
-            "pending": self._stream.depth + len(self._held),
+            "pending": self._stream.depth + self._num_held.value,
         }
 
     def gauges(self) -> Metrics:

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from time import monotonic
 
 from covey.errors import UserError
-from covey.links.waits import Waits
+from covey.links.waits import PATIENCE, Waits
 from covey.memory.block import Block, Layout
-from covey.memory.snapshot import Snapshot, layout
+from covey.memory.snapshot import Snapshot
 from covey.types import Array, Metrics
-
-__all__ = ["Latest", "layout"]
 
 
 class Latest:
@@ -19,8 +16,8 @@ class Latest:
 
     def __init__(self, name: str, block: Block, waits: Waits) -> None:
         self.name, self._waits = name, waits
-        self._snapshot = Snapshot(block.arrays)
-        self._seen_at = monotonic()
+        self._snapshot = Snapshot(block.arrays, name)
+        self._published = 0
 
     @property
     def version(self) -> int:
@@ -33,29 +30,28 @@ class Latest:
         return self._snapshot.seen
 
     def publish(self, values: Mapping[str, Array]) -> int:
-        """Make these the newest; whoever publishes has seen them."""
-        self._snapshot.seen = self._snapshot.write(values)
-        return self._snapshot.seen
+        """Make these the newest; their version comes back."""
+        self._published = self._snapshot.write(values)
+        self._waits.ring_all()
+        return self._published
 
     def refresh(self, into: Mapping[str, Array]) -> int | None:
         """Copy the newest values into these arrays; None, at no cost, if they are there already."""
-        version = self._snapshot.read(into)
-        if version is not None:
-            self._seen_at = monotonic()
-        return version
+        return self._snapshot.read(into)
 
-    def wait(self, newer_than: int = 0) -> None:
+    def wait(self, newer_than: int = 0, seconds: float = PATIENCE) -> None:
         """Until there is a version above this one."""
         self._waits.until(
             lambda: self.version > newer_than,
-            lambda: f"version {newer_than + 1} of '{self.name}'; its writer is absent",
+            lambda: f"version {newer_than + 1} of '{self.name}'; absent: whoever publishes it",
+            seconds,
         )
 
     def gauges(self) -> Metrics:
         """How far behind this member is."""
         return {
             f"{self.name}.version": float(self.version),
-            f"{self.name}.lag": float(self.version - self.seen),
+            f"{self.name}.lag": float(self.version - max(self.seen, self._published)),
             f"{self.name}.retries": float(self._snapshot.retries),
         }
 

@@ -7,7 +7,7 @@ import numpy as np
 from covey.errors import UserError
 from covey.links.stream import Stream
 from covey.memory.block import Layout
-from covey.types import Array, Tree
+from covey.types import Array, Metrics, Tree
 
 CHUNK = 256  # rows that cross processes at once
 
@@ -93,6 +93,11 @@ class Replay:
         slots = self.rng.integers(len(self), size=num)
         self.drawn += num
         return {name: column[slots] for name, column in self.columns.items()}
+
+    def gauges(self) -> Metrics:
+        """Rows ever added and drawn, and what is on its way."""
+        own = {"replay.added": float(self.added), "replay.drawn": float(self.drawn)}
+        return own if self._stream is None else {**own, **self._stream.gauges()}
 
     def state(self) -> Tree:
         """The rows, the counts and the random state."""

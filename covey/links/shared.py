@@ -16,15 +16,12 @@ from covey.memory.snapshot import layout as snapshot_layout
 from covey.types import Array
 
 ROOM = 8192  # bytes of JSON that one member shares
+FORM: Layout = snapshot_layout({"size": ((), "i8"), "text": ((ROOM,), "u1")})
 
 
 def layout(num_members: int) -> Layout:
     """A snapshot per member."""
-    return {
-        f"{rank}.{name}": form
-        for rank in range(num_members)
-        for name, form in snapshot_layout({"size": ((), "i8"), "text": ((ROOM,), "u1")}).items()
-    }
+    return {f"{rank}.{name}": form for rank in range(num_members) for name, form in FORM.items()}
 
 
 class Shared:
@@ -36,12 +33,17 @@ class Shared:
         self._own: dict[str, tuple[Any, int]] = {}
         self._snapshots: dict[int, Snapshot] = {}
         self._rank = rank
-        self._read_into = {"size": np.zeros((), np.int64), "text": np.zeros(ROOM, np.uint8)}
+        self._read_into: dict[str, Array] = {
+            "size": np.zeros((), np.int64),
+            "text": np.zeros(ROOM, np.uint8),
+        }
         for key in arrays or {}:
             member, _, name = key.partition(".")
             if arrays is not None and name == "version":
-                parts = {n: arrays[f"{member}.{n}"] for n in ("version", "size", "text")}
-                self._snapshots[int(member)] = Snapshot(parts)
+                parts = {n: arrays[f"{member}.{n}"] for n in FORM}
+                self._snapshots[int(member)] = Snapshot(parts, "the shared values")
+        if rank in self._snapshots:  # a successor goes on with what its predecessor shared
+            self._own = self._read(self._snapshots[rank])
 
     def __getattr__(self, name: str) -> Any:
         if name in self.__dict__.get("_values", {}):
@@ -78,10 +80,17 @@ class Shared:
     def refresh(self) -> None:
         """Take in what the others have shared since."""
         for rank, snapshot in self._snapshots.items():
-            if rank != self._rank and snapshot.read(self._read_into) is not None:
-                text = bytes(self._read_into["text"][: int(self._read_into["size"])])
-                for name, (value, when) in json.loads(text).items():
-                    self._take(name, value, when)
+            if rank != self._rank:
+                self._read(snapshot)
+
+    def _read(self, snapshot: Snapshot) -> dict[str, tuple[Any, int]]:
+        if snapshot.read(self._read_into) is None:
+            return {}
+        text = bytes(self._read_into["text"][: int(self._read_into["size"])])
+        found: dict[str, tuple[Any, int]] = json.loads(text)
+        for name, (value, when) in found.items():
+            self._take(name, value, when)
+        return found
 
     def _take(self, name: str, value: Any, when: int) -> None:
         if when >= self._when.get(name, 0):

@@ -7,18 +7,18 @@ from time import monotonic_ns
 
 import numpy as np
 
-from covey.memory.block import CELL, Layout, Word
+from covey.memory.block import CELL, Layout, Word, fence
 from covey.types import Array
 
 LONGEST = 512  # bytes of a reason
 
 
 def layout(num_members: int) -> Layout:
-    """A flag that anybody raises and never lowers, and a reason per member."""
+    """A flag that anybody raises and never lowers; a reason per member, the last the launcher's."""
     return {
         "raised": ((CELL,), "i8"),
-        "when": ((num_members, CELL), "i8"),
-        "text": ((num_members, LONGEST), "u1"),
+        "when": ((num_members + 1, CELL), "i8"),
+        "text": ((num_members + 1, LONGEST), "u1"),
     }
 
 
@@ -33,21 +33,28 @@ class Signal:
             arrays = {name: np.zeros(*form) for name, form in layout(1).items()}
         self._raised, self._when_N = Word(arrays["raised"]), arrays["when"][:, 0]
         self._text, self._rank, self._wake = arrays["text"], rank, wake
+        self._heard: str | None = None
 
     def stop(self, reason: str) -> None:
         """Ask everybody to stop, and wake those who wait."""
         if not self._when_N[self._rank]:
             text = np.frombuffer(reason.encode()[: LONGEST - 1], np.uint8)
             self._text[self._rank, : len(text)] = text
+            fence()
             self._when_N[self._rank] = monotonic_ns()
+        fence()
         self._raised.value = 1
         self._wake()
 
     @property
     def reason(self) -> str | None:
-        """The first reason that was given, or None."""
-        if not self._raised.value:
-            return None
+        """The first reason that was given, or None; once heard it stays."""
+        if self._heard is None and self._raised.value:
+            self._heard = self._first()
+        return self._heard
+
+    def _first(self) -> str:
+        fence()
         said = np.flatnonzero(self._when_N)
         first = said[self._when_N[said].argmin()]
         return bytes(self._text[first]).split(b"\0", 1)[0].decode(errors="replace")

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from covey.errors import UserError
 from covey.links.waits import PATIENCE, Waits
 from covey.memory.block import Block
 from covey.memory.ring import Ring
@@ -37,6 +38,11 @@ class Stream:
         ]
         self._readers = list(readers)
         self._own = writers.index(rank) if rank in writers else None
+        if len(readers) > len(writers):
+            raise UserError(
+                f"'{name}' has {len(readers)} readers and {len(writers)} writers; "
+                "each reader needs a writer of its own."
+            )
         first = self._readers.index(rank) if rank in readers else len(self._rings)
         self._mine = list(range(first, len(self._rings), len(self._readers)))
         self._writers = list(writers)
@@ -48,12 +54,12 @@ class Stream:
         assert self._own is not None, f"this member does not write '{self.name}'"
         ring, reader = self._rings[self._own], self._readers[self._own % len(self._readers)]
         if ring.full:
-            self._waits.ring(reader)
-            self._waits.until(
-                lambda: not ring.full,
-                lambda: f"room in '{self.name}' ({ring.slots} items); its reader is absent",
-                seconds,
-            )
+            if reader == self._writers[self._own]:
+                raise UserError(
+                    f"'{self.name}' is full ({ring.slots} items) and this very member takes from "
+                    "it: take before putting more, or give it more slots."
+                )
+            self._waits.until(lambda: not ring.full, lambda: self._no_room(reader), seconds)
         ring.put(item)
         self._waits.ring(reader)
 
@@ -64,11 +70,17 @@ class Stream:
         """
         self.give_back()
         self._waits.until(
-            lambda: any(self._rings[i].depth for i in self._mine),
-            lambda: f"an item of '{self.name}'; its writers are absent",
-            seconds,
+            lambda: any(self._rings[i].depth > 0 for i in self._mine), self._no_item, seconds
         )
         return self.take_now()
+
+    def _no_room(self, reader: int) -> str:
+        return f"room in '{self.name}'; absent: {self._waits.names([reader])}, who takes from it"
+
+    def _no_item(self) -> str:
+        return f"an item of '{self.name}'; absent: " + self._waits.names(
+            self._writers[i] for i in self._mine
+        )
 
     def take_now(self) -> Item | None:
         """The next item if there is one."""

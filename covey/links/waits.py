@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from time import monotonic
 
 from covey.errors import Stopped, UserError
@@ -17,15 +17,21 @@ class Waits:
     """One member's way to wait; without bells it is alone, and nobody will come."""
 
     def __init__(
-        self, bells: Bells | None = None, signal: Signal | None = None, pulse: Pulse | None = None
-    ) -> None:
+        self, bells: Bells | None = None, signal: Signal | None = None,
+        pulse: Pulse | None = None, who: Sequence[str] = (),
+    ) -> None:  # fmt: skip
         self._bells, self.signal, self.pulse = bells, signal or Signal(), pulse or Pulse()
+        self._who = who
         self.seconds = 0.0  # spent waiting, ever
 
     @property
     def alone(self) -> bool:
         """Whether there is nobody else: what is not there now will never come."""
         return self._bells is None
+
+    def names(self, ranks: Iterable[int]) -> str:
+        """Members as people read them."""
+        return ", ".join(self._who[r] if r < len(self._who) else f"rank {r}" for r in ranks)
 
     def until(
         self, ready: Callable[[], bool], what: Callable[[], str], seconds: float = PATIENCE
@@ -59,3 +65,8 @@ class Waits:
         """Tell another member that there is something new."""
         if self._bells is not None:
             self._bells.ring(rank)
+
+    def ring_all(self) -> None:
+        """Tell everybody."""
+        if self._bells is not None:
+            self._bells.ring_all()

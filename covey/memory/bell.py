@@ -5,15 +5,16 @@ from __future__ import annotations
 import ctypes
 import os
 import platform
+import threading
 from collections.abc import Callable
-from time import monotonic
+from time import monotonic, monotonic_ns
 
 from covey.types import Array
 
 FUTEX = {"x86_64": 202, "aarch64": 98}.get(platform.machine(), 202)  # the system call's number
 WAIT, WAKE, EVERYBODY = 0, 1, 2**31 - 1
-LONGEST_NAP = 0.05  # seconds; bounds what a ring missed between two looks can cost
-WORD, ASLEEP = 0, 1
+LONGEST_NAP = 0.05  # seconds; what a missed ring costs: a CPU may look before others see its store
+LINE, WORD, ASLEEP = 16, 0, 1  # words of 32 bits
 
 
 class Timespec(ctypes.Structure):
@@ -26,31 +27,33 @@ class Bells:
     """`word_N16`, int32: a line per member, its word and whether it sleeps."""
 
     def __init__(self, word_N16: Array, rank: int) -> None:
-        self._words, self.rank = word_N16, rank
-        self._start = word_N16.ctypes.data
+        self._words, self.rank = word_N16.data.cast("B").cast("i"), rank
+        self.size, self._start = len(word_N16), word_N16.ctypes.data
+        self._asleep, self._counting = 0, threading.Lock()  # threads of this member
         self._call = ctypes.CDLL(None, use_errno=True).syscall
 
     def ring(self, rank: int) -> None:
         """Wake a member; costs a store when it is not asleep."""
-        words = self._words[rank]
-        words[WORD] = (int(words[WORD]) + 1) & 0x7FFFFFFF
-        if words[ASLEEP]:
+        at = rank * LINE
+        # a time, not a count: what two write at once would be the same count, and one ring is lost
+        self._words[at + WORD] = monotonic_ns() & 0x7FFFFFFF
+        if self._words[at + ASLEEP]:
             self._futex(rank, WAKE, EVERYBODY, None)
 
     def ring_all(self) -> None:
         """Wake everybody."""
-        for rank in range(len(self._words)):
+        for rank in range(self.size):
             self.ring(rank)
 
     def wait(self, ready: Callable[[], bool], seconds: float) -> bool:
         """Sleep until `ready()`, looking again after every ring; False when the time is over."""
         if ready():
             return True
-        words, deadline = self._words[self.rank], monotonic() + seconds
+        deadline = monotonic() + seconds
+        self._count_sleepers(1)
         try:
             while True:
-                seen = int(words[WORD])
-                words[ASLEEP] = 1
+                seen = self._words[self.rank * LINE + WORD]
                 if ready():
                     return True
                 left = deadline - monotonic()
@@ -58,10 +61,15 @@ class Bells:
                     return False
                 self._futex(self.rank, WAIT, seen, min(left, LONGEST_NAP))
         finally:
-            words[ASLEEP] = 0
+            self._count_sleepers(-1)
+
+    def _count_sleepers(self, more: int) -> None:
+        with self._counting:
+            self._asleep += more
+            self._words[self.rank * LINE + ASLEEP] = self._asleep
 
     def _futex(self, rank: int, operation: int, value: int, seconds: float | None) -> None:
-        address = ctypes.c_void_p(self._start + rank * self._words.strides[0])
+        address = ctypes.c_void_p(self._start + 4 * LINE * rank)
         limit = None
         if seconds is not None:
             limit = ctypes.byref(Timespec(int(seconds), int(seconds % 1 * 1e9)))

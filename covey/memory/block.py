@@ -1,4 +1,4 @@
-"""A piece of memory laid out as named arrays: one anonymous file, which has no name to leave behind.
+"""A piece of memory laid out as named arrays: an anonymous file, with no name to leave behind.
 
 Every byte has exactly one writer, so nothing here is locked; `locked` is for the rare cell that any
 member may move. The kernel frees that lock with the process that holds it, however it dies.
@@ -22,6 +22,7 @@ from covey.errors import UserError
 from covey.types import Array, dtype_of, plain_dtype
 
 Layout = Mapping[str, tuple[tuple[int, ...], Any]]  # name -> shape, dtype
+Form = tuple[np.dtype[Any], tuple[int, ...]]
 LINE = 64  # bytes of a cache line: what two processes write never shares one
 CELL = 8  # 64-bit words in a line; member r's own word is cell[r, 0]
 LOCK_SECONDS = 60.0
@@ -45,13 +46,13 @@ def size_of(layout: Layout) -> int:
 
 
 def _padded(shape: tuple[int, ...], dtype: Any) -> int:
-    num = int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize
+    num: int = int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize
     return -(-num // LINE) * LINE
 
 
 def new_memory(size: int) -> int:
     """A descriptor of `size` zeroed bytes; they cost nothing until they are written."""
-    fd = os.memfd_create("covey", os.MFD_CLOEXEC)
+    fd: int = os.memfd_create("covey", os.MFD_CLOEXEC)
     os.ftruncate(fd, size)
     return fd
 
@@ -105,6 +106,20 @@ def _try_lock(fd: int) -> bool:
     return True
 
 
+def check(name: str, forms: Mapping[str, Form], item: Mapping[str, Array]) -> None:
+    """Refuse, at whoever gives it, an item that has not the form of its place."""
+    if forms.keys() == item.keys() and all(
+        (item[key].dtype, item[key].shape) == form for key, form in forms.items()
+    ):
+        return
+    for key in sorted(forms.keys() | item.keys()):
+        form, value = forms.get(key), item.get(key)
+        if form is None or value is None or (value.dtype, value.shape) != form:
+            holds = "nothing" if form is None else f"{form[0]}{list(form[1])}"
+            given = "nothing" if value is None else f"{value.dtype}{list(value.shape)}"
+            raise UserError(f"{name}: '{key}' holds {holds} but was given {given}.")
+
+
 class Word:
     """One 64-bit number in shared memory: a store or a load of it is never torn."""
 
@@ -112,7 +127,7 @@ class Word:
 
     def __init__(self, cell: Array) -> None:
         # a memoryview's item is ten times as fast to reach as a numpy array's
-        self._word = memoryview(cell).cast("B").cast("q")
+        self._word = cell.data.cast("B").cast("q")
 
     @property
     def value(self) -> int:

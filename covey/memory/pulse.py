@@ -28,6 +28,8 @@ class Pulse:
 
     def __init__(self, line: Array | None = None) -> None:
         self.line = np.zeros(CELL, np.int64) if line is None else line
+        self._outside = STARTING  # its phase when nobody is `during` another
+        self._inside: list[int] = []  # what its threads are `during`
         self._beat, self._phase, self._stepped = (
             Word(self.line[i : i + 1]) for i in (BEAT, PHASE, STEPPED)
         )
@@ -35,7 +37,8 @@ class Pulse:
     def beat(self, env_steps: int = 0) -> None:
         """Something was done; of it so many steps of environments."""
         self._beat.value += 1
-        self._stepped.value += env_steps
+        if env_steps:  # one thread steps: another's beat must not undo its sum
+            self._stepped.value += env_steps
 
     @property
     def stepped(self) -> int:
@@ -50,14 +53,18 @@ class Pulse:
     @contextmanager
     def during(self, phase: int) -> Iterator[None]:
         """Doing this, which has its own patience; then what it was doing before."""
-        before, self._phase.value = self._phase.value, phase
+        if not self._inside:
+            self._outside = self.phase
+        self._inside.append(phase)
+        self._phase.value = phase
         try:
             yield
         finally:
-            self._phase.value = before
+            self._inside.remove(phase)
+            self._phase.value = self._inside[-1] if self._inside else self._outside
             self.beat()
 
     def enter(self, phase: int) -> None:
         """Doing this from now on."""
-        self._phase.value = phase
+        self._outside = self._phase.value = phase
         self.beat()

@@ -10,25 +10,29 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from covey.errors import UserError
-from covey.memory.block import CELL, Layout, Word, fence
+from covey.memory.block import CELL, Layout, Word, check, fence
 from covey.types import Array
 
 COPIES = 4
+COPY = "copy."  # before the name of a field, which may be any
 MOST_TRIES = 100_000
 
 
 def layout(fields: Layout) -> Layout:
     """Room for the version and the copies of every field."""
-    copies = {name: ((COPIES, *shape), dtype) for name, (shape, dtype) in fields.items()}
+    copies = {COPY + name: ((COPIES, *shape), dtype) for name, (shape, dtype) in fields.items()}
     return {"version": ((CELL,), "i8"), **copies}
 
 
 class Snapshot:
     """One writer's values. `seen` is the version that this reader read last."""
 
-    def __init__(self, arrays: Mapping[str, Array]) -> None:
-        self._version = Word(arrays["version"])
-        self._copies = {name: array for name, array in arrays.items() if name != "version"}
+    def __init__(self, arrays: Mapping[str, Array], name: str = "values") -> None:
+        self.name, self._version = name, Word(arrays["version"])
+        self._copies = {
+            key.removeprefix(COPY): array for key, array in arrays.items() if key.startswith(COPY)
+        }
+        self._forms = {key: (array.dtype, array.shape[1:]) for key, array in self._copies.items()}
         self.seen = 0
         self.retries = 0
 
@@ -39,6 +43,7 @@ class Snapshot:
 
     def write(self, values: Mapping[str, Array]) -> int:
         """Make these the newest; their version comes back."""
+        check(self.name, self._forms, values)
         version = self.version + 1
         for name, copies in self._copies.items():
             copies[version % COPIES] = values[name]
@@ -60,4 +65,4 @@ class Snapshot:
                 self.seen = version
                 return version
             self.retries += 1
-        raise UserError("a snapshot was written faster than it could be read; publish less often.")
+        raise UserError(f"{self.name}: written faster than they can be read; publish less often.")
