@@ -179,7 +179,7 @@ def converted(key: str, value: Any, kind: Any) -> Any:
     if origin in (bool, str, dict) and isinstance(value, origin):
         return value
     wanted = {int: "a whole number", float: "a number", bool: "true or false", str: "a text",
-              dict: "a table", tuple: "a list of whole numbers"}  # fmt: skip
+              dict: "a table", tuple: "a list of numbers"}  # fmt: skip
     raise UserError(f"{key} = {value!r} must be {wanted[origin]}.")
 
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
+from covey.errors import UserError
 from covey.types import Array
 
 
@@ -11,6 +14,20 @@ def linear(step: int, start: float, end: float, over: int) -> float:
     """A straight line from `start` to `end` over `over` steps, flat afterwards."""
     done = min(1.0, step / over) if over > 0 else 1.0
     return start + (end - start) * done
+
+
+def final_epsilon(
+    end: float, ends: Sequence[float], chances: Sequence[float], rng: np.random.Generator
+) -> float:
+    """`end`, or one of `ends` drawn with these chances, as each thread of Mnih et al. 2016 does."""
+    if not ends:
+        return end
+    if len(ends) != len(chances) or not np.isclose(sum(chances), 1):
+        raise UserError(
+            f"eps_chances = {list(chances)} must have one chance for each of eps_ends = "
+            f"{list(ends)}, and sum to 1."
+        )
+    return float(rng.choice(ends, p=chances))
 
 
 def epsilon_greedy(q_BA: Array, epsilon: float, rng: np.random.Generator) -> Array:

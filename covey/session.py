@@ -10,6 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+import numpy as np
 import torch
 from threadpoolctl import threadpool_limits
 
@@ -89,18 +90,19 @@ class Session:
     def attach(
         self, task: Task, agent: Algorithm, env: Envs, parts: dict[str, Any],
         keeper: str = "learner", links: tuple[Any, ...] = (), weights: Latest | None = None,
-        outlives: bool = False,
+        evaluated: Algorithm | None = None,
     ) -> None:  # fmt: skip
         """Append evaluation, report and checkpoint to the task; go on where a checkpoint stands.
 
-        The `keeper` saves and finishes; the evaluator plays episodes with `agent`'s weights. What
-        the keeper saves `outlives` it if it stands in shared memory.
+        The `keeper` saves `agent` and finishes. If that one stands in shared memory, another one is
+        `evaluated`, which has a copy of its weights.
         """
         c = self.config
         self.task, self.agent, self.spec, self.keeper = task, agent, env.spec, keeper
+        self.evaluated, self.outlives = evaluated or agent, evaluated is not None
         torch.set_num_threads(c.threads or self.team.threads or threads_for(env.spec))
         self.evaluator = Evaluator(
-            agent, self.env, c.eval_episodes, c.seed, c.env_kwargs,
+            self.evaluated, self.env, c.eval_episodes, c.seed, c.env_kwargs,
             stopping=lambda: task.stopped in SIGNALS.values(), beat=self.team.pulse.beat,
         )  # fmt: skip
         self._open.callback(self.evaluator.close)
@@ -108,21 +110,28 @@ class Session:
             self.team.post.tell, [link.gauges for link in links],
             max(LOG_EVERY_SECONDS, 0.01 * self.team.size),
         )  # fmt: skip
-        task.use(steps.evaluate(task, self.evaluator, c.eval_every, c.until), on="evaluator")
+        self.solution = self.team.latest("solution", self.evaluated, "evaluator", publish=False)
+        task.use(
+            steps.evaluate(task, self.evaluator, c.eval_every, c.until, self._solved),
+            on="evaluator",
+        )
         task.use(steps.report(self.reporter))
         task.use(steps.checkpoint(task, self.save, c.checkpoint_every), on=keeper)
         self.parts |= {**parts, "task": task}
-        self._open_for_all(weights, outlives)
+        self._open_for_all(weights)
         if self.team.first and not self.team.generation:
             self._say_start(env)
 
-    def _open_for_all(self, weights: Latest | None, outlives: bool) -> None:
+    def _solved(self) -> None:
+        self.solution.publish(self.evaluated.weights())
+
+    def _open_for_all(self, weights: Latest | None) -> None:
         """Nobody begins before the keeper has restored, and published what it restored."""
         opened = self.team.count("opened")
         if not self.team.plays(self.keeper):
             self.team.waits.until(lambda: opened.total > 0, lambda: f"the {self.keeper} to begin")
             return
-        if not (outlives and self.team.generation):
+        if not (self.outlives and self.team.generation):
             self._restore()
         if weights is not None:
             weights.publish(self.agent.weights())
@@ -194,6 +203,8 @@ class Session:
             return
         kept = self.task.state()
         reason = self.task.reason or "stopped"
+        self.team.await_others()
+        self._settle()
         path = self.save()
         evaluation: Evaluation | None = None
         if reason not in SIGNALS.values():
@@ -206,6 +217,16 @@ class Session:
             weights=digest(self.agent), checkpoint=path.name if path else None,
             timings=self.task.timings(),
         )  # fmt: skip
+
+    def _settle(self) -> None:
+        """The learners have gone on a little since the weights were found to solve it."""
+        weights, updates = self.agent.weights(), self.agent.updates
+        if self.solution.version and self.team.size > 1:
+            self.solution.read_again(weights)
+            self.agent.load({**weights, "updates": np.array(updates)})
+        elif self.evaluated is not self.agent:
+            for name, values in self.evaluated.weights().items():
+                values[...] = weights[name]
 
 
 def threads_for(spec: Spec) -> int:

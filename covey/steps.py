@@ -248,11 +248,13 @@ def crossed(every: int, before: int, now: int) -> bool:
 
 
 def evaluate(
-    task: Task, evaluator: Evaluator, every: int, until: float | None = None
-) -> StepFunction:
+    task: Task, evaluator: Evaluator, every: int, until: float | None = None,
+    solved: Callable[[], object] = lambda: None,
+) -> StepFunction:  # fmt: skip
     """Greedy episodes each `every` env steps: writes ctx.evaluation.
 
-    `until` ends the task once two evaluations in a row, on different episodes, reach it.
+    `until` ends the task once two evaluations in a row, on different episodes, reach it; `solved`
+    is called just before.
     """
 
     def evaluate(ctx: Ctx) -> None:
@@ -261,6 +263,7 @@ def evaluate(
             if until is not None and ctx.evaluation.return_mean >= until:
                 ctx.evaluation = evaluator.evaluate(ctx.env_steps + 1)
                 if ctx.evaluation.return_mean >= until:
+                    solved()
                     task.stop("solved")
         ctx.evaluated_at = ctx.env_steps
 

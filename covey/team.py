@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
@@ -156,6 +157,15 @@ class Team:
         """Everybody who waits looks again."""
         for rank in range(self.size):
             self._waits.ring(rank)
+
+    def await_others(self, seconds: float = 2.0) -> None:
+        """Once all stop: until the others have ended, or that time is over."""
+        deadline = monotonic() + seconds
+        while self.size > 1 and monotonic() < deadline:
+            phase_N = self.pulse_N[:, pulse_memory.PHASE]
+            if np.delete(phase_N == pulse_memory.ENDED, self.rank).all():
+                return
+            sleep(0.005)
 
     def plays(self, role: str) -> bool:
         """Whether a step of this role runs here."""

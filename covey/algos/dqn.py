@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from covey.config import option
-from covey.explore import epsilon_greedy, linear
+from covey.explore import epsilon_greedy, final_epsilon, linear
 from covey.returns import double_q_target, n_step
 from covey.types import Array, Metrics, Spec, Tree, Unroll
 
@@ -36,6 +36,10 @@ class DQNConfig:
     max_norm: float = option(10.0, "gradients are clipped to this norm", above=0)
     eps_start: float = option(1.0, "share of random actions at first", least=0, most=1)
     eps_end: float = option(0.04, "share of random actions in the end", least=0, most=1)
+    eps_ends: tuple[float, ...] = option(
+        (), "instead of eps_end, each process draws one of these", least=0, most=1
+    )
+    eps_chances: tuple[float, ...] = option((), "how likely each of eps_ends is", least=0, most=1)
     eps_steps: int = option(10_000, "env steps from the one to the other", least=0)
     normalize: bool = option(False, "scale observations by running statistics")
     anneal_updates: int = option(0, "updates over which lr falls to 0; 0 keeps it", least=0)
@@ -58,6 +62,7 @@ class DQN:
 
         self.spec, self.config, self.rng, self.device = spec, config, rng, device
         self.overlap = config.n_step - 1
+        self.eps_end = final_epsilon(config.eps_end, config.eps_ends, config.eps_chances, rng)
         own = nets.chosen(
             network,
             lambda: nets.QNet(spec, config.hidden, config.dueling, config.normalize),
@@ -82,7 +87,7 @@ class DQN:
     ) -> tuple[Array, dict[str, Array]]:
         """Epsilon-greedy, epsilon falling with the env step."""
         c = self.config
-        epsilon = 0.0 if greedy else linear(env_step, c.eps_start, c.eps_end, c.eps_steps)
+        epsilon = 0.0 if greedy else linear(env_step, c.eps_start, self.eps_end, c.eps_steps)
         return epsilon_greedy(self.forward(obs_B), epsilon, self.rng), {}
 
     def rows(self, unroll: Unroll) -> dict[str, Array]:

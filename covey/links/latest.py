@@ -39,6 +39,11 @@ class Latest:
         """Copy the newest values into these arrays; None, at no cost, if they are there already."""
         return self._snapshot.read(into)
 
+    def read_again(self, into: Mapping[str, Array]) -> int | None:
+        """Copy the newest values, also if this member has seen or written them."""
+        self._snapshot.seen = 0
+        return self.refresh(into)
+
     def wait(self, newer_than: int = 0, seconds: float = PATIENCE) -> None:
         """Until there is a version above this one."""
         self._waits.until(

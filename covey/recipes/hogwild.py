@@ -26,7 +26,7 @@ def build(team: Team, session: Session) -> Task:
     task.use(steps.learn(agent), on="worker")
     task.use(steps.rest(team.waits), on="evaluator")
     task.use(steps.copy_weights(agent, still), on="evaluator")
-    session.attach(task, still, env, {"agent": agent}, keeper="evaluator", outlives=True)
+    session.attach(task, agent, env, {"agent": agent}, keeper="evaluator", evaluated=still)
     return task
 
 
