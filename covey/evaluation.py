@@ -9,6 +9,7 @@ import numpy as np
 
 from covey.envs import EnvLike, Envs, make_env
 from covey.errors import UserError
+from covey.memory.pulse import Pulse
 from covey.types import Algorithm
 
 MOST_AT_ONCE = 32
@@ -46,6 +47,7 @@ class Evaluator:
     ) -> None:  # fmt: skip
         self.agent, self.episodes, self.seed, self.stopping = agent, episodes, seed, stopping
         self.env, self.env_kwargs = env, env_kwargs
+        self.pulse = Pulse()
         self._envs: Envs | None = None
 
     def evaluate(self, number: int) -> Evaluation:
@@ -65,6 +67,7 @@ class Evaluator:
         envs = self._envs = self._envs or make_env(
             self.env, min(self.episodes, MOST_AT_ONCE), env_kwargs=self.env_kwargs, exact=False
         )
+        envs.pulse = self.pulse
         envs.reseed(np.random.SeedSequence([self.seed, 0xE7A1, number, done]))
         obs_B = envs.empty(envs.num_envs)
         envs.reset(obs_B)

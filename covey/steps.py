@@ -10,6 +10,7 @@ import numpy as np
 from covey.envs import Envs
 from covey.evaluation import Evaluator
 from covey.links.replay import Replay
+from covey.memory.pulse import RUNNING
 from covey.task import Ctx, StepFunction, Task, declare
 from covey.types import Algorithm, Array, Final, Tree, Unroll
 
@@ -48,6 +49,7 @@ class Collector:
         else:
             envs.reset(u.obs_TB[self.overlap])
             self._started = True
+            envs.pulse.enter(RUNNING)
         for t in range(self.overlap, self.overlap + self.num_steps):
             u.action_TB[t], extra = self.agent.act(u.obs_TB[t], env_step)
             step = envs.step(u.action_TB[t], u.obs_TB[t + 1])
@@ -200,6 +202,7 @@ def evaluate(
         ctx.evaluated_at = ctx.env_steps
 
     task.keep("evaluated_at", 0)
+    evaluator.pulse = task.pulse
     return declare(evaluate, reads=["env_steps"], writes=["evaluation"])
 
 

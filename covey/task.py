@@ -21,6 +21,7 @@ from covey.errors import Stopped, UserError, nearest
 from covey.links.count import Count
 from covey.links.shared import Shared
 from covey.links.waits import Waits
+from covey.memory.pulse import RUNNING, Pulse
 from covey.types import Tree
 
 StepFunction = Callable[["Ctx"], Any]
@@ -157,6 +158,11 @@ class Task:
         """The first reason that `stop` was given, anywhere."""
         return self._waits.signal.reason
 
+    @property
+    def pulse(self) -> Pulse:
+        """What tells a supervisor that this task gets on."""
+        return self._waits.pulse
+
     def after_round(self, action: Callable[[], object]) -> None:
         """Call something once this round is over and what it kept is carried on."""
         self._after.append(action)
@@ -177,6 +183,7 @@ class Task:
                 ctx = self._round()
             except Stopped:  # what a step waited for will not come
                 continue
+            self.pulse.enter(RUNNING)  # until its first round is over, a member is being set up
             if until is not None and until(ctx):
                 self.stop("until")
             self._take_in()

@@ -15,6 +15,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 
 from covey.attributes import attributes, set_attributes, suffice
 from covey.errors import UserError
+from covey.memory.pulse import RESETTING, Pulse
 from covey.spaces import spec_of
 from covey.types import Array, Spec, Tree
 
@@ -96,6 +97,7 @@ class SyncEnvs:
         self.spec = spec_of(name, self.obs_space, self.envs[0].action_space)
         self.to_env = ActionMap(self.envs[0].action_space)
         self.num_envs, self.steps = num_envs, 0
+        self.pulse = Pulse()
         self._all_valid = np.ones(num_envs, bool)
         self._origin: list[Tree] = [{} for _ in self.envs]  # what the running episode began from
         self._actions: list[list[Any]] = [[] for _ in self.envs]
@@ -114,6 +116,7 @@ class SyncEnvs:
         for b, action in enumerate(self.to_env(action_B)):
             self._actions[b].append(action)
             obs, reward_B[b], terminated, truncated = self._step_one(b, action)
+            self.pulse.beat(1)
             terminated_B[b], truncated_B[b] = terminated, truncated
             self._write(b, obs, out_B)
             if terminated or truncated:
@@ -140,7 +143,8 @@ class SyncEnvs:
 
     def _begin(self, b: int, out_B: Array, origin: Tree) -> None:
         try:
-            result: Any = self.envs[b].reset(seed=origin.get("seed"))
+            with self.pulse.during(RESETTING):
+                result: Any = self.envs[b].reset(seed=origin.get("seed"))
         except Exception as error:
             raise self._broken(b, raised("reset", error)) from error
         if not isinstance(result, tuple) or len(result) != 2:
@@ -210,11 +214,13 @@ class VectorEnvs:
         self.spec = spec_of(name, self.env.single_observation_space, self.env.single_action_space)
         self.to_env = ActionMap(self.env.single_action_space)
         self.num_envs, self.steps = num_envs, 0
+        self.pulse = Pulse()
         self._over_B = np.zeros(num_envs, bool)
 
     def reset(self, seeds: list[int], out_B: Array) -> None:
         """Begin an episode everywhere."""
-        obs_B, _ = self.env.reset(seed=seeds[0])
+        with self.pulse.during(RESETTING):
+            obs_B, _ = self.env.reset(seed=seeds[0])
         try:
             write_obs(self.obs_space, obs_B, out_B)
         except UserError as error:
@@ -230,6 +236,7 @@ class VectorEnvs:
             raise self._broken(raised("step", error)) from error
         if not isinstance(result, tuple) or len(result) != 5:
             raise self._broken("step must return obs, reward, terminated, truncated, info")
+        self.pulse.beat(self.num_envs)
         obs_B, reward_B, terminated_B, truncated_B, info = result
         try:
             write_obs(self.obs_space, obs_B, out_B)
