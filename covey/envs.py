@@ -66,12 +66,12 @@ class Envs:
         self.scale = RewardScale(num_envs, gamma) if scale_reward else None
 
     @property
-    def pulse(self) -> Pulse:
-        """What every env step is told to; a member's own is what its supervisor looks at."""
+    def pulse(self) -> Pulse | None:
+        """Where each env step is told to whoever watches this process, if anybody does."""
         return self.stepper.pulse
 
     @pulse.setter
-    def pulse(self, pulse: Pulse) -> None:
+    def pulse(self, pulse: Pulse | None) -> None:
         self.stepper.pulse = pulse
 
     def empty(self, *lead: int) -> Array:

@@ -47,7 +47,7 @@ class Evaluator:
     ) -> None:  # fmt: skip
         self.agent, self.episodes, self.seed, self.stopping = agent, episodes, seed, stopping
         self.env, self.env_kwargs = env, env_kwargs
-        self.pulse = Pulse()
+        self.pulse: Pulse | None = None
         self._envs: Envs | None = None
 
     def evaluate(self, number: int) -> Evaluation:

@@ -49,7 +49,8 @@ class Collector:
         else:
             envs.reset(u.obs_TB[self.overlap])
             self._started = True
-            envs.pulse.enter(RUNNING)
+            if envs.pulse is not None:
+                envs.pulse.enter(RUNNING)
         for t in range(self.overlap, self.overlap + self.num_steps):
             u.action_TB[t], extra = self.agent.act(u.obs_TB[t], env_step)
             step = envs.step(u.action_TB[t], u.obs_TB[t + 1])

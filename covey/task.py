@@ -105,6 +105,7 @@ class Task:
         self.roles = None if roles is None else frozenset(roles)  # None plays every role
         self.reason: str | None = None  # why the last `run` ended
         self._shared, self._waits = shared or Shared(), waits or Waits()
+        self.pulse: Pulse | None = None if self._waits.alone else self._waits.pulse
         self._env_steps = env_steps  # of the whole team
         self._uses: list[Use] = []
         self._other_roles: set[str] = set()
@@ -158,11 +159,6 @@ class Task:
         """The first reason that `stop` was given, anywhere."""
         return self._waits.signal.reason
 
-    @property
-    def pulse(self) -> Pulse:
-        """What tells a supervisor that this task gets on."""
-        return self._waits.pulse
-
     def after_round(self, action: Callable[[], object]) -> None:
         """Call something once this round is over and what it kept is carried on."""
         self._after.append(action)
@@ -183,7 +179,8 @@ class Task:
                 ctx = self._round()
             except Stopped:  # what a step waited for will not come
                 continue
-            self.pulse.enter(RUNNING)  # until its first round is over, a member is being set up
+            if self.pulse is not None:  # until its first round is over, a member is being set up
+                self.pulse.enter(RUNNING)
             if until is not None and until(ctx):
                 self.stop("until")
             self._take_in()
@@ -202,7 +199,8 @@ class Task:
                     next(half, None)
                     backs.push(partial(_back, half, use))
                 fronts.append((use.timing, began, perf_counter()))
-                self._waits.pulse.beat()
+                if self.pulse is not None:
+                    self.pulse.beat()
             self._join(ctx)
         for timing, began, ended in fronts:
             timing.add(began, ended)

@@ -138,14 +138,14 @@ class Launcher:
             self._stop_at = now
         beats, phases = self.pulse_N[:, pulse.BEAT].tolist(), self.pulse_N[:, pulse.PHASE].tolist()
         for place in self.places:
-            if place.due is not None and self._stop_at is not None:
+            if self._stop_at is not None:
                 place.due = None
-            elif place.due is not None and now >= place.due:
+            if place.due is not None and now >= place.due:
                 self._ask(place, now)
-            elif place.pidfd >= 0 and place.killed is None:
-                self._feel(place, beats[place.rank], phases[place.rank], now)
-            elif place.asked_at is not None and now - place.asked_at > BIRTH_SECONDS:
+            if place.asked_at is not None and now - place.asked_at > BIRTH_SECONDS:
                 raise MemberError(f"{place.name} was not born in {BIRTH_SECONDS:g} s.")
+            if place.pidfd >= 0 and place.killed is None:
+                self._feel(place, beats[place.rank], phases[place.rank], now)
 
     def _feel(self, place: Place, beat: int, phase: int, now: float) -> None:
         """Kill a member that makes no progress, or that nobody waits for any more."""

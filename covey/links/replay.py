@@ -9,7 +9,6 @@ from covey.links.stream import Stream
 from covey.memory.block import Layout
 from covey.types import Array, Tree
 
-
 CHUNK = 256  # rows that cross processes at once
 
 
