@@ -97,13 +97,13 @@ def live(
 def _play(team: Team, threads: int, program: bytes) -> Any:
     import cloudpickle  # type: ignore[import-untyped]
 
-    _seed_globals(team, threads)
+    seed_globals(team, threads)
     value = cloudpickle.loads(program)(team)
     team.pulse.enter(pulse.ENDED)
     return plain(value)
 
 
-def _seed_globals(team: Team, threads: int) -> None:
+def seed_globals(team: Team, threads: int) -> None:
     """Members are copies of one process: without this their global generators would agree."""
     seeds = team.child("globals").generate_state(3)
     random.seed(int(seeds[0]))

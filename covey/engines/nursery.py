@@ -22,11 +22,35 @@ ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 class Nursery:
     """Owns the zygote, and with it every process of the team."""
 
-    def __init__(self, job: dict[str, Any], program: bytes) -> None:
-        ours, theirs = pair()
-        self.wire = Wire(ours)
+    def __init__(self) -> None:
         self.ready = False
         self._statuses: dict[int, int] = {}
+        self._wire: Wire | None = None
+        self._zygote: subprocess.Popen[bytes] | None = None
+
+    @property
+    def wire(self) -> Wire:
+        """Births and deaths come here."""
+        assert self._wire is not None
+        return self._wire
+
+    def begin(self, job: dict[str, Any], program: bytes) -> None:
+        """Start the zygote; back once it has imported what the members need.
+
+        It loads the program too, so that its imports are done once; where these start threads, of
+        which no copy would work, it begins again without.
+        """
+        if not self._start({**job, "size": len(program), "load": True}, program):
+            self.end()
+            if not self._start({**job, "size": len(program), "load": False}, program):
+                raise MemberError(
+                    f"one of {', '.join(job['preload'])} starts threads when imported."
+                )
+        self.ready = True
+
+    def _start(self, job: dict[str, Any], program: bytes) -> bool:
+        ours, theirs = pair()
+        self._wire = Wire(ours)
         path = [folder or str(Path.cwd()) for folder in sys.path]
         words = (
             f"import sys; sys.path[:] = {path!r}; from covey.engines.zygote import main; "
@@ -37,14 +61,10 @@ class Nursery:
                 [sys.executable, "-c", words], pass_fds=[theirs.fileno()], start_new_session=True,
                 stdin=subprocess.DEVNULL, env={**os.environ, **dict.fromkeys(ONE_THREAD, "1")},
             )  # fmt: skip
-        self._first = json.dumps({**job, "size": len(program)}).encode() + b"\n" + program
-
-    def await_ready(self) -> None:
-        """Until it has imported what the members need."""
         try:
-            self.wire.end.settimeout(START_SECONDS)
-            self.wire.end.sendall(self._first)
-            ready, _ = self.wire.answer(START_SECONDS)
+            ours.settimeout(START_SECONDS)
+            ours.sendall(json.dumps(job).encode() + b"\n" + program)
+            ready, _ = self._wire.answer(START_SECONDS)
         except ConnectionError:
             status = self._zygote.wait(END_SECONDS)
             raise MemberError(
@@ -55,13 +75,8 @@ class Nursery:
             raise MemberError(
                 f"the process that starts members was not ready after {START_SECONDS:g} s."
             ) from None
-        if ready["threads"] != 1:
-            raise MemberError(
-                f"the process that starts members runs {ready['threads']} threads, and a copy of "
-                "it could hang. Something that it imports starts them: import that in main."
-            )
-        self.wire.end.settimeout(None)
-        self.ready = True
+        clean: bool = ready["clean"]
+        return clean
 
     def ask(self, seat: dict[str, Any], fds: tuple[int, ...]) -> None:
         """Have a member born; `lines` will say that it is."""
@@ -99,7 +114,10 @@ class Nursery:
 
     def end(self) -> None:
         """It ends its children, buries them and goes; if it cannot, the kernel does."""
-        self.wire.close()
+        if self._wire is not None:
+            self._wire.close()
+        if self._zygote is None:
+            return
         try:
             self._zygote.wait(timeout=END_SECONDS)
         except subprocess.TimeoutExpired:

@@ -77,7 +77,7 @@ class Launcher:
         self._over_at: float | None = None  # when those that nobody replaces had all returned
         self._error: Exception | None = None
         self._closing = False
-        self._nursery: Nursery | None = None
+        self._nursery = Nursery()
         self._selector = selectors.DefaultSelector()
         self._handlers = ExitStack()
 
@@ -102,8 +102,7 @@ class Launcher:
     def _on_signal(self, number: int, _: FrameType | None) -> None:
         if self._closing:
             return
-        ready = self._nursery is not None and self._nursery.ready
-        if not ready or (self.signalled is not None and number == signal.SIGINT):
+        if not self._nursery.ready or (self.signalled is not None and number == signal.SIGINT):
             raise KeyboardInterrupt
         self.signalled = self.signalled or number
         self.signal.stop(SIGNALS[signal.Signals(number)])
@@ -117,8 +116,7 @@ class Launcher:
         cores = len(os.sched_getaffinity(0))
         threads = threads or max(1, cores // len(self.places))
         job = {"members": self.seats, "seed": seed, "threads": threads, "preload": preload}
-        self._nursery = Nursery(job, program)
-        self._nursery.await_ready()
+        self._nursery.begin(job, program)
         self._selector.register(self._nursery.wire, selectors.EVENT_READ, (BIRTHS, self._on_births))
         while any(place.busy for place in self.places):
             self._deal(self._selector.select(LOOK_EVERY))
@@ -159,12 +157,12 @@ class Launcher:
         elif place.wire is None and now - place.mute_at > self.care.mute:
             place.kill("closed its connection to the launcher")
         elif idle > patience or (idle > self.care.step and place.stopped()):
-            place.show_stacks()
+            if not place.stopped():
+                place.show_stacks()
             place.kill(f"no progress for {idle:.1f} s while {pulse.PHASES[phase]}")
 
     def _ask(self, place: Place, now: float) -> None:
         """Have the next generation born."""
-        assert self._nursery is not None
         place.due, place.asked_at, place.generation = None, now, place.generation + 1
         place.failure = place.killed = None
         self.pulse_N[place.rank, pulse.PHASE] = pulse.STARTING
@@ -180,7 +178,6 @@ class Launcher:
             self._nursery.ask(seat, (theirs.fileno(), place.words))
 
     def _on_births(self) -> None:
-        assert self._nursery is not None
         for message, fds in self._nursery.lines():
             self._on_birth(message, fds)
 
@@ -235,7 +232,6 @@ class Launcher:
                    f"{_short(signature)} for another. Give all the same."})  # fmt: skip
 
     def _on_death(self, place: Place) -> None:
-        assert self._nursery is not None
         try:
             while place.wire is not None:  # its last words; a process of its own may hold the wire
                 self._on_words(place, socket.MSG_DONTWAIT)
@@ -298,8 +294,7 @@ class Launcher:
         with self._handlers:
             for place in self.places:
                 place.kill()
-            if self._nursery is not None:
-                self._nursery.end()
+            self._nursery.end()
             for place in self.places:
                 place.clear(self._selector)
             self._selector.close()

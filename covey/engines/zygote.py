@@ -32,10 +32,27 @@ def main(fd: int, launcher: int) -> None:
     for name in job["preload"]:
         with suppress(ImportError):  # whoever needs it will say so
             importlib.import_module(name)
+    if job["load"]:
+        load(program)
     gc.collect()
     gc.freeze()  # collections in the members do not touch, and so copy, what is here
-    wire.send({"ready": os.getpid(), "threads": len(list(Path("/proc/self/task").iterdir()))})
+    wire.send({"ready": os.getpid(), "clean": clean()})
     Births(wire, job, program).serve()
+
+
+def load(program: bytes) -> None:
+    """Import what the program needs, once for all members; what is wrong with it, they say."""
+    import cloudpickle  # type: ignore[import-untyped]
+
+    with suppress(Exception):
+        cloudpickle.loads(program)
+
+
+def clean() -> bool:
+    """Whether a copy of this process works: no other thread, no graphics card in use."""
+    torch = sys.modules.get("torch")
+    cuda = torch is not None and torch.cuda.is_initialized()
+    return not cuda and len(list(Path("/proc/self/task").iterdir())) == 1
 
 
 def read_job(fd: int) -> tuple[dict[str, Any], bytes]:
