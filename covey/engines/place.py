@@ -77,7 +77,8 @@ class Place:
 
     def last_words(self) -> str:
         """What Python said of a crash or a hang."""
-        return os.pread(self.words, LAST_WORDS, 0).decode(errors="replace").strip()
+        said = os.pread(self.words, LAST_WORDS, 0).decode(errors="replace")
+        return said.partition("\nExtension modules")[0].strip()
 
     def cause(self, status: int) -> str:
         """Why it died, in a line."""

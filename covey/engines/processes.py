@@ -299,6 +299,7 @@ class Launcher:
                 place.clear(self._selector)
             self._selector.close()
             self.roster.close()
+            del self.pulse_N, self.signal  # the memory goes with its last array
             for name, memory in self._memories.items():
                 if name != ROSTER:
                     os.close(memory[0])
