@@ -13,6 +13,7 @@ import numpy as np
 from gymnasium.vector import VectorEnv
 
 from covey.errors import UserError, nearest
+from covey.memory.pulse import Pulse
 from covey.types import Array, Tree
 from covey.vector import EnvError, SyncEnvs, VectorEnvs
 
@@ -63,6 +64,15 @@ class Envs:
         self._return_B, self._length_B = np.zeros(num_envs), np.zeros(num_envs, np.int64)
         self.episodes: list[Episode] = []
         self.scale = RewardScale(num_envs, gamma) if scale_reward else None
+
+    @property
+    def pulse(self) -> Pulse | None:
+        """Where each env step is told to whoever watches this process, if anybody does."""
+        return self.stepper.pulse
+
+    @pulse.setter
+    def pulse(self, pulse: Pulse | None) -> None:
+        self.stepper.pulse = pulse
 
     def empty(self, *lead: int) -> Array:
         """Room for observations."""

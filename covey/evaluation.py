@@ -9,6 +9,7 @@ import numpy as np
 
 from covey.envs import EnvLike, Envs, make_env
 from covey.errors import UserError
+from covey.memory.pulse import Pulse
 from covey.types import Algorithm
 
 MOST_AT_ONCE = 32
@@ -42,11 +43,11 @@ class Evaluator:
     def __init__(
         self, agent: Algorithm, env: EnvLike, episodes: int, seed: int,
         env_kwargs: dict[str, object] | None = None,
-        stopping: Callable[[], bool] = lambda: False, beat: Callable[[], object] = lambda: None,
+        stopping: Callable[[], bool] = lambda: False,
     ) -> None:  # fmt: skip
         self.agent, self.episodes, self.seed, self.stopping = agent, episodes, seed, stopping
-        self.beat = beat
         self.env, self.env_kwargs = env, env_kwargs
+        self.pulse: Pulse | None = None
         self._envs: Envs | None = None
 
     def evaluate(self, number: int) -> Evaluation:
@@ -66,6 +67,7 @@ class Evaluator:
         envs = self._envs = self._envs or make_env(
             self.env, min(self.episodes, MOST_AT_ONCE), env_kwargs=self.env_kwargs, exact=False
         )
+        envs.pulse = self.pulse
         envs.reseed(np.random.SeedSequence([self.seed, 0xE7A1, number, done]))
         obs_B = envs.empty(envs.num_envs)
         envs.reset(obs_B)
@@ -74,7 +76,6 @@ class Evaluator:
         while playing_B.any() and not self.stopping():
             action_B, _ = self.agent.act(obs_B, greedy=True)
             step = envs.step(action_B, obs_B)
-            self.beat()
             return_B[playing_B] += step.reward_B[playing_B]
             length_B += playing_B
             playing_B &= ~step.last_B

@@ -52,6 +52,7 @@ class Session:
         self.env, self.network = job.env, job.network
         self.algorithm = catalog.algorithm(job.config.algo)
         self.parts: dict[str, Any] = also
+        self.keeper = catalog.recipe(job.config.recipe).keeper
         self._saved = saved
         self._open = ExitStack()
 
@@ -89,21 +90,21 @@ class Session:
 
     def attach(
         self, task: Task, agent: Algorithm, env: Envs, parts: dict[str, Any],
-        keeper: str = "learner", links: tuple[Any, ...] = (), weights: Latest | None = None,
+        links: tuple[Any, ...] = (), weights: Latest | None = None,
         evaluated: Algorithm | None = None,
     ) -> None:  # fmt: skip
         """Append evaluation, report and checkpoint to the task; go on where a checkpoint stands.
 
-        The `keeper` saves `agent` and finishes. If that one stands in shared memory, another one is
-        `evaluated`, which has a copy of its weights.
+        The recipe's keeper saves `agent` and finishes. If that one stands in shared memory, another
+        one is `evaluated`, which has a copy of its weights.
         """
         c = self.config
-        self.task, self.agent, self.spec, self.keeper = task, agent, env.spec, keeper
+        self.task, self.agent, self.spec = task, agent, env.spec
         self.evaluated, self.outlives = evaluated or agent, evaluated is not None
         torch.set_num_threads(c.threads or self.team.threads or threads_for(env.spec))
         self.evaluator = Evaluator(
             self.evaluated, self.env, c.eval_episodes, c.seed, c.env_kwargs,
-            stopping=lambda: task.stopped in SIGNALS.values(), beat=self.team.pulse.beat,
+            stopping=lambda: task.stopped in SIGNALS.values(),
         )  # fmt: skip
         self._open.callback(self.evaluator.close)
         self.reporter = Reporter(
@@ -116,7 +117,7 @@ class Session:
             on="evaluator",
         )
         task.use(steps.report(self.reporter))
-        task.use(steps.checkpoint(task, self.save, c.checkpoint_every), on=keeper)
+        task.use(steps.checkpoint(task, self.save, c.checkpoint_every), on=self.keeper)
         self.parts |= {**parts, "task": task}
         self._open_for_all(weights)
         if self.team.first and not self.team.generation:

@@ -13,6 +13,7 @@ from covey.evaluation import Evaluator
 from covey.links.latest import Latest
 from covey.links.replay import Replay
 from covey.links.waits import Waits
+from covey.memory.pulse import RUNNING
 from covey.task import Ctx, StepFunction, Task, declare
 from covey.types import Algorithm, Array, Final, Tree, Unroll
 
@@ -52,6 +53,8 @@ class Collector:
         else:
             envs.reset(u.obs_TB[self.overlap])
             self._started = True
+            if envs.pulse is not None:
+                envs.pulse.enter(RUNNING)
         for t in range(self.overlap, self.overlap + self.num_steps):
             u.action_TB[t], extra = self.agent.act(u.obs_TB[t], env_step)
             step = envs.step(u.action_TB[t], u.obs_TB[t + 1])
@@ -268,6 +271,7 @@ def evaluate(
         ctx.evaluated_at = ctx.env_steps
 
     task.keep("evaluated_at", 0)
+    evaluator.pulse = task.pulse
     return declare(evaluate, reads=["env_steps"], writes=["evaluation"])
 
 

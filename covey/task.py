@@ -21,6 +21,7 @@ from covey.errors import Stopped, UserError, nearest
 from covey.links.count import Count
 from covey.links.shared import Shared
 from covey.links.waits import Waits
+from covey.memory.pulse import RUNNING, Pulse
 from covey.types import Tree
 
 StepFunction = Callable[["Ctx"], Any]
@@ -104,6 +105,7 @@ class Task:
         self.roles = None if roles is None else frozenset(roles)  # None plays every role
         self.reason: str | None = None  # why the last `run` ended
         self._shared, self._waits = shared or Shared(), waits or Waits()
+        self.pulse: Pulse | None = None if self._waits.alone else self._waits.pulse
         self._env_steps = env_steps  # of the whole team
         self._uses: list[Use] = []
         self._other_roles: set[str] = set()
@@ -183,12 +185,12 @@ class Task:
                         next(half, None)
                         backs.push(partial(_back, half, use))
                     fronts.append((use.timing, began, perf_counter()))
-                    self._waits.pulse.beat()
+                    if self.pulse is not None:
+                        self.pulse.beat()
                 self._join(ctx)
             for timing, began, ended in fronts:
                 timing.add(began, ended)
             if len(fronts) == len(self._uses):  # else a step waited for what will not come
-                ctx.rounds += 1
                 self._end_round(ctx)
                 if until is not None and until(ctx):
                     self.stop("until")
@@ -200,8 +202,8 @@ class Task:
 
     def _take_in(self) -> None:
         """What the others have done since: their env steps, what they shared."""
-        self._shared.refresh()
         if self._env_steps is not None:
+            self._shared.refresh()
             self._kept["env_steps"] = self._env_steps.total
 
     def _limit_reached(self, limits: dict[str, int | None]) -> str | None:
@@ -211,6 +213,9 @@ class Task:
         return None
 
     def _end_round(self, ctx: Ctx) -> None:
+        ctx.rounds += 1
+        if self.pulse is not None:  # until its first round is over, it is being set up
+            self.pulse.enter(RUNNING)
         if self._env_steps is not None:
             self._env_steps.add(ctx.env_steps - self._kept["env_steps"])
         for name in self._kept:

@@ -220,6 +220,8 @@ class Team:
                 f"{algorithm.__name__} needs {' or '.join(algorithm.actions)} actions; "
                 f"{env.name} has {kind} ones."
             )
+        if not self.waits.alone:
+            env.pulse = self.pulse
         torch.manual_seed(int(self.common("weights").generate_state(1)[0]))
         agent: Algorithm = algorithm(
             spec, config or algorithm.Config(), self.rng("act"), network=network, device=device,

@@ -104,7 +104,9 @@ def run_members(job: Job, desk: Desk, members: dict[str, int]) -> None:
 
     if job.resumed:
         desk.report.resume()
-    care = Care(replace=(*REPLACEABLE, "learner"))
+    care = Care(
+        replace=(*REPLACEABLE, "learner"), keepers=(catalog.recipe(job.config.recipe).keeper,)
+    )
 
     def main(team: Team) -> None:
         from covey.session import Session

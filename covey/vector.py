@@ -7,6 +7,7 @@ be brought back exactly where the environment allows it.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
 import gymnasium as gym
@@ -15,6 +16,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 
 from covey.attributes import attributes, set_attributes, suffice
 from covey.errors import UserError
+from covey.memory.pulse import RESETTING, Pulse
 from covey.spaces import spec_of
 from covey.types import Array, Spec, Tree
 
@@ -74,6 +76,11 @@ class ActionMap:
         return shaped.astype(self.space.dtype, copy=False)
 
 
+def resetting(pulse: Pulse | None) -> AbstractContextManager[None]:
+    """A reset may take longer than a step: whoever watches is told."""
+    return nullcontext() if pulse is None else pulse.during(RESETTING)
+
+
 class Raw(NamedTuple):
     """One step of B environments as they said it."""
 
@@ -96,6 +103,7 @@ class SyncEnvs:
         self.spec = spec_of(name, self.obs_space, self.envs[0].action_space)
         self.to_env = ActionMap(self.envs[0].action_space)
         self.num_envs, self.steps = num_envs, 0
+        self.pulse: Pulse | None = None  # of the member that steps them, if somebody watches it
         self._all_valid = np.ones(num_envs, bool)
         self._origin: list[Tree] = [{} for _ in self.envs]  # what the running episode began from
         self._actions: list[list[Any]] = [[] for _ in self.envs]
@@ -114,6 +122,8 @@ class SyncEnvs:
         for b, action in enumerate(self.to_env(action_B)):
             self._actions[b].append(action)
             obs, reward_B[b], terminated, truncated = self._step_one(b, action)
+            if self.pulse is not None:
+                self.pulse.beat(1)
             terminated_B[b], truncated_B[b] = terminated, truncated
             self._write(b, obs, out_B)
             if terminated or truncated:
@@ -140,7 +150,8 @@ class SyncEnvs:
 
     def _begin(self, b: int, out_B: Array, origin: Tree) -> None:
         try:
-            result: Any = self.envs[b].reset(seed=origin.get("seed"))
+            with resetting(self.pulse):
+                result: Any = self.envs[b].reset(seed=origin.get("seed"))
         except Exception as error:
             raise self._broken(b, raised("reset", error)) from error
         if not isinstance(result, tuple) or len(result) != 2:
@@ -210,11 +221,13 @@ class VectorEnvs:
         self.spec = spec_of(name, self.env.single_observation_space, self.env.single_action_space)
         self.to_env = ActionMap(self.env.single_action_space)
         self.num_envs, self.steps = num_envs, 0
+        self.pulse: Pulse | None = None  # of the member that steps them, if somebody watches it
         self._over_B = np.zeros(num_envs, bool)
 
     def reset(self, seeds: list[int], out_B: Array) -> None:
         """Begin an episode everywhere."""
-        obs_B, _ = self.env.reset(seed=seeds[0])
+        with resetting(self.pulse):
+            obs_B, _ = self.env.reset(seed=seeds[0])
         try:
             write_obs(self.obs_space, obs_B, out_B)
         except UserError as error:
@@ -230,6 +243,8 @@ class VectorEnvs:
             raise self._broken(raised("step", error)) from error
         if not isinstance(result, tuple) or len(result) != 5:
             raise self._broken("step must return obs, reward, terminated, truncated, info")
+        if self.pulse is not None:
+            self.pulse.beat(self.num_envs)
         obs_B, reward_B, terminated_B, truncated_B, info = result
         try:
             write_obs(self.obs_space, obs_B, out_B)

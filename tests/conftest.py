@@ -1,5 +1,6 @@
 """What all tests share: the environments for tests, the command line, and tidiness."""
 
+import ctypes
 import os
 import signal
 import subprocess
@@ -64,23 +65,62 @@ def wait_for():
 
 
 @pytest.fixture(autouse=True)
-def tidy():
-    """No thread, file descriptor or signal handler is left behind."""
-    threads, before, handler = (
-        threading.active_count(), _descriptors(), signal.getsignal(signal.SIGINT),
-    )  # fmt: skip
+def hygiene():
+    """Nothing is left behind: process, zombie, thread, descriptor, shared memory, handler."""
+    before = Left()
     yield
-    assert signal.getsignal(signal.SIGINT) is handler
-    assert threading.active_count() <= threads, threading.enumerate()
-    left = {d: t for d, t in _descriptors().items() if d not in before and "/runs/" in t}
-    assert not left
+    deadline = time.monotonic() + SETTLE_SECONDS
+    while (more := Left().beyond(before)) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert not more
 
 
-def _descriptors():
-    found = {}
-    for entry in Path("/proc/self/fd").iterdir():
+class Left:
+    """What this process holds now, and its children; orphans of theirs come to it."""
+
+    def __init__(self):
+        self.children = set(children())
+        self.threads = set(threading.enumerate())
+        self.descriptors = set(descriptors())
+        self.shared = {p.name for p in Path("/dev/shm").iterdir()}
+        self.handlers = {(n, signal.getsignal(n)) for n in HANDLED}
+
+    def beyond(self, other):
+        """What came since."""
+        found = {name: mine - getattr(other, name) for name, mine in vars(self).items()}
+        return {name: more for name, more in found.items() if more}
+
+
+SETTLE_SECONDS = 1.0
+HANDLED = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGCHLD)
+
+
+def become_subreaper():
+    """Orphans of our children become children of this process, where `hygiene` sees them."""
+    set_child_subreaper = 36
+    ctypes.CDLL(None).prctl(set_child_subreaper, 1, 0, 0, 0)
+
+
+def children():
+    """(pid, command, state) of the processes whose parent is this one, zombies too."""
+    for stat in Path("/proc").glob("[0-9]*/stat"):
         try:
-            found[entry.name] = str(entry.readlink())
+            before, _, after = stat.read_text().rpartition(")")
         except OSError:
             continue
-    return found
+        state, parent = after.split()[:2]
+        pid, _, command = before.partition(" (")
+        if int(parent) == os.getpid():
+            yield int(pid), command, state if state == "Z" else ""
+
+
+def descriptors():
+    """(number, target) of what is open: files, sockets, memory, pidfds."""
+    for entry in Path("/proc/self/fd").iterdir():
+        try:
+            yield entry.name, str(entry.readlink())
+        except OSError:  # the one that lists this folder
+            continue
+
+
+become_subreaper()

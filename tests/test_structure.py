@@ -109,8 +109,8 @@ ALLOWED = {
     "task": LOW,
     "spaces": LOW,
     "attributes": LOW,
-    "vector": LOW | {"attributes", "spaces"},
-    "envs": LOW | {"spaces", "vector"},
+    "vector": LOW | {"attributes", "spaces", "memory"},
+    "envs": LOW | {"spaces", "vector", "memory"},
     "checkpoint": LOW,
     "recipes": LOW | {"steps", "envs", "task", "team", "session"},
 }

@@ -8,6 +8,7 @@ import random
 import signal
 import socket
 import sys
+import threading
 import traceback
 from typing import Any
 
@@ -19,6 +20,7 @@ from covey.memory import pulse
 from covey.team import Seat, Team
 
 PATIENCE = 60.0
+SHOW_STACKS = signal.SIGRTMIN + 7  # asks a member that hangs where it is
 
 
 class Control:
@@ -26,11 +28,13 @@ class Control:
 
     def __init__(self, wire: Wire) -> None:
         self._wire = wire
+        self._asking = threading.Lock()
 
     def memory(self, name: str, size: int, signature: list[Any]) -> int:
         """The descriptor of the team's memory of that name; who asks first makes it."""
-        self._wire.send({"kind": "memory", "name": name, "size": size, "signature": signature})
-        answer, fds = self._wire.answer(PATIENCE)
+        with self._asking:
+            self._wire.send({"kind": "memory", "name": name, "size": size, "signature": signature})
+            answer, fds = self._wire.answer(PATIENCE)
         if "error" in answer:
             raise UserError(answer["error"])
         return fds[0]
@@ -59,27 +63,29 @@ class Tagged(io.TextIOBase):
             self.write("\n")
 
 
-def live(given: dict[str, Any], control_fd: int, job: dict[str, Any], main_bytes: bytes) -> int:
-    """Run the program in this place of the team; the exit status comes back."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the launcher decides what Ctrl-C means
-    faulthandler.enable(file=2)
+def live(
+    given: dict[str, Any], control_fd: int, words_fd: int, job: dict[str, Any], program: bytes
+) -> int:
+    """Run the program in this place of the team; the exit status comes back.
+
+    What Python can say of a crash or a hang goes to `words_fd`, which the launcher reads.
+    """
+    faulthandler.enable(file=words_fd)
+    faulthandler.register(SHOW_STACKS, file=words_fd)
     control = Control(Wire(socket.socket(fileno=control_fd)))
     sys.stdout = Tagged(control, "stdout")
     sys.stderr = Tagged(control, "stderr")
     seat = Seat(given["rank"], given["generation"], tuple(map(tuple, job["members"])))
     team = Team(job["seed"], seat=seat, post=control, threads=job["threads"])
-    _seed_globals(team, job["threads"])
     try:
-        import cloudpickle
-
-        value = cloudpickle.loads(main_bytes)(team)
-        control.tell("returned", value=_plain(value))
+        value = _play(team, job["threads"], program)
+        control.tell("returned", value=value)
     except Stopped:
         control.tell("returned", value=None)
     except BaseException as error:  # whatever it is, the launcher must know
-        text = "".join(traceback.format_exception(error))
-        control.tell("failed", error=str(error), type=type(error).__name__, trace=text,
-                     user=isinstance(error, UserError), rounds=team.pulse.line[pulse.BEAT].item())  # fmt: skip
+        trace = "".join(traceback.format_exception(error))
+        control.tell("failed", error=str(error), type=type(error).__name__, trace=trace,
+                     user=isinstance(error, UserError), phase=team.pulse.phase)  # fmt: skip
         return 1
     finally:
         sys.stdout.flush()
@@ -88,7 +94,16 @@ def live(given: dict[str, Any], control_fd: int, job: dict[str, Any], main_bytes
     return 0
 
 
-def _seed_globals(team: Team, threads: int) -> None:
+def _play(team: Team, threads: int, program: bytes) -> Any:
+    import cloudpickle
+
+    seed_globals(team, threads)
+    value = cloudpickle.loads(program)(team)
+    team.pulse.enter(pulse.ENDED)
+    return plain(value)
+
+
+def seed_globals(team: Team, threads: int) -> None:
     """Members are copies of one process: without this their global generators would agree."""
     seeds = team.child("globals").generate_state(3)
     random.seed(int(seeds[0]))
@@ -100,16 +115,16 @@ def _seed_globals(team: Team, threads: int) -> None:
         torch.set_num_threads(threads)
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     """What `main` returned as JSON; arrays become lists."""
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, np.ndarray | np.generic):
         return value.tolist()
     if isinstance(value, dict):
-        return {str(k): _plain(v) for k, v in value.items()}
+        return {str(k): plain(v) for k, v in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(v) for v in value]
+        return [plain(v) for v in value]
     raise UserError(
         f"main returned {type(value).__name__}, which does not cross processes. "
         "Return numbers, texts, arrays, lists or dicts of them."

@@ -2,351 +2,339 @@
 
 from __future__ import annotations
 
-import json
 import os
 import resource
 import selectors
 import signal
 import socket
-import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from contextlib import ExitStack
 from time import monotonic
+from types import FrameType
 from typing import Any
 
 from covey.engines.care import Care, Health
+from covey.engines.nursery import Nursery
+from covey.engines.place import MemberError as MemberError
+from covey.engines.place import Place
 from covey.engines.wire import Wire, pair
 from covey.errors import UserError
 from covey.links.signal import Signal
 from covey.memory import pulse
 from covey.memory.bell import Bells
 from covey.memory.block import Block, layout_of, new_memory, signature
-from covey.team import ROSTER, Main, Seat, roster, section
+from covey.team import ROSTER, Main, roster, section
 
 PRELOAD = ("torch", "cloudpickle", "covey.steps", "covey.apply", "covey.engines.warm")
 LOOK_EVERY = 0.02  # seconds between two looks at the pulses
-START_SECONDS = 120.0
-ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
-
-
-class MemberError(RuntimeError):
-    """A member failed and nobody can take its place: its name and its own traceback."""
-
-
-@dataclass(slots=True)
-class Memory:
-    """A piece of the team's memory, by name."""
-
-    fd: int
-    size: int
-    signature: list[Any]
-
-
-@dataclass(slots=True)
-class Member:
-    """A place in the team and the process that sits there."""
-
-    rank: int
-    role: str
-    index: int
-    health: Health
-    generation: int = -1
-    pid: int = 0
-    pidfd: int = -1
-    wire: Wire | None = None
-    returned: bool = False
-    failure: dict[str, Any] | None = None
-    due: float | None = 0.0  # when to start the next generation
-    value: Any = None
-    why: str | None = None  # why it is being killed
-
-    @property
-    def name(self) -> str:
-        """Role and index, as people read it."""
-        return f"{self.role} {self.index}"
-
-    @property
-    def alive(self) -> bool:
-        """Whether there is a process."""
-        return self.pidfd >= 0
+BIRTH_SECONDS = 30.0
+DESCRIPTORS = 3  # of the launcher, for each member
+SIGNALS = {signal.SIGINT: "interrupted", signal.SIGTERM: "terminated", signal.SIGUSR1: "requeue"}
+WORDS, BIRTHS, DEATHS = range(3)  # the order in which events are dealt with
 
 
 def run(
     main: Main, *, seed: int, members: Mapping[str, int], care: Care | None = None,
     hear: Callable[..., None] | None = None, preload: tuple[str, ...] = PRELOAD,
-    threads: int | None = None, begun: Callable[[Callable[[str], None]], None] | None = None,
+    threads: int | None = None, raise_signals: bool = True,
+    begun: Callable[[Callable[[str], None]], None] | None = None,
 ) -> list[Any]:  # fmt: skip
-    """What `main` returned in each member, by rank."""
+    """What `main` returned in each member, by rank.
+
+    The first SIGINT, SIGTERM or SIGUSR1 asks all to stop and is raised again once they have
+    (unless not `raise_signals`); a second SIGINT does not wait.
+    """
     if not members:
         raise UserError("the engine processes needs to know its members, as actor=4, learner=1.")
     for role, num in members.items():
         if not isinstance(num, int) or num < 1:
             raise UserError(f"{role}={num!r} must be a whole number of at least 1.")
-    with Launcher(main, seed, members, care or Care(), hear, preload, threads) as launcher:
+    with Launcher(members, care or Care(), hear) as launcher:
         if begun is not None:
             begun(launcher.signal.stop)
-        return launcher.run()
+        found = launcher.run(main, seed, preload, threads)
+        number = launcher.signalled
+    if number is not None and raise_signals:
+        signal.raise_signal(number)  # by now whoever handled it before does so again
+    return found
 
 
 class Launcher:
     """Owns the team's memory and its processes, and outlives them all."""
 
     def __init__(
-        self, main: Main, seed: int, members: Mapping[str, int], care: Care,
-        hear: Callable[..., None] | None, preload: tuple[str, ...], threads: int | None,
-    ) -> None:  # fmt: skip
-        seats = [(role, index) for role, num in members.items() for index in range(num)]
-        self.members = [
-            Member(rank, role, index, Health(care)) for rank, (role, index) in enumerate(seats)
+        self, members: Mapping[str, int], care: Care, hear: Callable[..., None] | None = None
+    ) -> None:
+        self.care, self._hear = care, hear
+        self.seats = [(role, index) for role, num in members.items() for index in range(num)]
+        self.places = [
+            Place(rank, role, index, role in care.replace, care.keeps(role), Health(care))
+            for rank, (role, index) in enumerate(self.seats)
         ]
-        self.care, self._hear, self._seats = care, hear, seats
-        self.essential = {role for role in members if role not in care.replace}
-        cores = len(os.sched_getaffinity(0))
-        self.threads = threads or max(1, cores // len(seats))
-        self._job = {"members": seats, "seed": seed, "threads": self.threads,
-                     "path": [p or os.getcwd() for p in sys.path], "preload": preload}  # fmt: skip
-        self._main = main
-        self._memories: dict[str, Memory] = {}
-        self._statuses: dict[int, int] = {}
+        self.essential = {role for role in members if care.keeps(role)}
+        self.signalled: int | None = None
+        self._memories: dict[str, tuple[int, list[Any]]] = {}  # descriptor, signature
         self._stop_at: float | None = None
+        self._over_at: float | None = None  # when those that nobody replaces had all returned
+        self._error: Exception | None = None
+        self._closing = False
+        self._nursery = Nursery()
         self._selector = selectors.DefaultSelector()
+        self._handlers = ExitStack()
 
     def __enter__(self) -> Launcher:
-        import cloudpickle
-
-        enough_descriptors(len(self.members))
-        program = cloudpickle.dumps(self._main)
-        self.roster = Block(roster(len(self.members)))
-        self._memories[ROSTER] = Memory(
-            self.roster.fd, self.roster.size, signature(self.roster.layout)
-        )
+        self._take_signals()
+        num = len(self.places)
+        self.roster = Block(roster(num))
+        self._memories[ROSTER] = self.roster.fd, signature(self.roster.layout)
         bells = Bells(section(self.roster, "bells")["word"], 0)
         self.signal = Signal(section(self.roster, "signal"), 0, bells.ring_all)
         self.pulse_N = section(self.roster, "pulse")["pulse"]
-        self._begin_zygote(program)
         return self
 
-    def _begin_zygote(self, program: bytes) -> None:
-        ours, theirs = pair()
-        words = f"from covey.engines.zygote import main; main({theirs.fileno()}, {os.getpid()})"
-        self._zygote = subprocess.Popen(
-            [sys.executable, "-c", words], pass_fds=[theirs.fileno()], start_new_session=True,
-            stdin=subprocess.DEVNULL,
-            env={**os.environ, **dict.fromkeys(ONE_THREAD, "1")},
-        )  # fmt: skip
-        theirs.close()
-        ours.sendall(json.dumps({**self._job, "size": len(program)}).encode() + b"\n" + program)
-        self._births = Wire(ours)
-        self._selector.register(self._births, selectors.EVENT_READ, self._on_birth)
+    def _take_signals(self) -> None:
+        """Those that nobody else handles."""
+        if threading.current_thread() is threading.main_thread():
+            for number in SIGNALS:
+                if signal.getsignal(number) in (signal.SIG_DFL, signal.default_int_handler):
+                    before = signal.signal(number, self._on_signal)
+                    self._handlers.callback(signal.signal, number, before)
 
-    def run(self) -> list[Any]:
+    def _on_signal(self, number: int, _: FrameType | None) -> None:
+        if self._closing:
+            return
+        if not self._nursery.ready or (self.signalled is not None and number == signal.SIGINT):
+            raise KeyboardInterrupt
+        self.signalled = self.signalled or number
+        self.signal.stop(SIGNALS[signal.Signals(number)])
+
+    def run(
+        self, main: Main, seed: int, preload: tuple[str, ...] = PRELOAD, threads: int | None = None
+    ) -> list[Any]:
         """Until every member has ended."""
-        self._await_zygote()
-        while any(m.alive or m.due is not None for m in self.members):
-            for key, _ in self._selector.select(LOOK_EVERY):
-                key.data(key.fileobj)
+        program = pickled(main)
+        enough_descriptors(DESCRIPTORS * len(self.places))
+        cores = len(os.sched_getaffinity(0))
+        threads = threads or max(1, cores // len(self.places))
+        job = {"members": self.seats, "seed": seed, "threads": threads, "preload": preload}
+        self._nursery.begin(job, program)
+        self._selector.register(self._nursery.wire, selectors.EVENT_READ, (BIRTHS, self._on_births))
+        while any(place.busy for place in self.places):
+            self._deal(self._selector.select(LOOK_EVERY))
             self._look(monotonic())
-        return [member.value for member in self.members]
+        if self._error is not None:
+            raise self._error
+        return [place.value for place in self.places]
 
-    def _await_zygote(self) -> None:
-        ready, _ = self._births.answer(START_SECONDS)
-        assert ready["threads"] == 1, f"{ready['threads']} threads ran before the first fork"
+    def _deal(self, events: list[tuple[selectors.SelectorKey, int]]) -> None:
+        """What members say comes before their deaths, which close what they said it on."""
+        for key, _ in sorted(events, key=lambda event: event[0].data[0]):
+            key.data[1]()
 
     def _look(self, now: float) -> None:
         reason = self.signal.reason
         if reason is not None and self._stop_at is None:
             self._stop_at = now
-        for member in self.members:
-            if member.due is not None and self._stop_at is not None:
-                member.due = None
-            if member.due is not None and now >= member.due:
-                self._begin(member, now)
-            elif member.alive and member.why is None:
-                self._feel(member, now)
+        beats, phases = self.pulse_N[:, pulse.BEAT].tolist(), self.pulse_N[:, pulse.PHASE].tolist()
+        for place in self.places:
+            if self._stop_at is not None:
+                place.due = None
+            if place.due is not None and now >= place.due:
+                self._ask(place, now)
+            if place.asked_at is not None and now - place.asked_at > BIRTH_SECONDS:
+                raise MemberError(f"{place.name} was not born in {BIRTH_SECONDS:g} s.")
+            if place.pidfd >= 0 and place.killed is None:
+                self._feel(place, beats[place.rank], phases[place.rank], now)
 
-    def _feel(self, member: Member, now: float) -> None:
-        """Kill a member that makes no progress."""
-        line = self.pulse_N[member.rank]
-        idle, phase = member.health.idle(int(line[pulse.BEAT]), now), int(line[pulse.PHASE])
-        patience = self.care.patience(phase)
+    def _feel(self, place: Place, beat: int, phase: int, now: float) -> None:
+        """Kill a member that makes no progress, or that nobody waits for any more."""
+        idle = place.health.look(beat, now)
+        patience = self.care.patience(phase, place.keeps)
         if self._stop_at is not None:
-            replaceable = member.role not in self.essential
-            patience = min(patience, self.care.patience_at_stop(phase, replaceable))
-            idle = min(idle, now - self._stop_at)
-        if idle > patience:
-            self._kill(member, f"no progress for {idle:.1f} s while {pulse.PHASES[phase]}")
+            at_stop = self.care.patience_at_stop(phase, place.keeps)
+            over = self._over_at is not None and now - self._over_at > at_stop
+            if over or min(idle, now - self._stop_at) > min(at_stop, patience):
+                place.kill("did not end when all were asked to stop")
+        elif place.wire is None and now - place.mute_at > self.care.mute:
+            place.kill("closed its connection to the launcher")
+        elif idle > patience or (idle > self.care.step and place.stopped()):
+            if not place.stopped():
+                place.show_stacks()
+            place.kill(f"no progress for {idle:.1f} s while {pulse.PHASES[phase]}")
 
-    def _begin(self, member: Member, now: float) -> None:
-        member.due, member.generation = None, member.generation + 1
-        member.failure, member.why = None, None
-        self.pulse_N[member.rank, pulse.PHASE] = pulse.STARTING
-        self.pulse_N[member.rank, pulse.GENERATION] = member.generation
-        member.health.born(now)
+    def _ask(self, place: Place, now: float) -> None:
+        """Have the next generation born."""
+        place.due, place.asked_at, place.generation = None, now, place.generation + 1
+        place.failure = place.killed = None
+        self.pulse_N[place.rank, pulse.PHASE] = pulse.STARTING
+        self.pulse_N[place.rank, pulse.GENERATION] = place.generation
+        place.health.born(now)
         ours, theirs = pair()
-        seat = {"rank": member.rank, "generation": member.generation}
-        self._births.send(seat, (theirs.fileno(),))
-        theirs.close()
-        member.wire = Wire(ours)
+        place.wire, place.words = Wire(ours), os.memfd_create("covey-words")
         self._selector.register(
-            member.wire, selectors.EVENT_READ, lambda wire: self._on_words(member, wire)
+            place.wire, selectors.EVENT_READ, (WORDS, lambda: self._on_words(place))
         )
-        while not member.alive:
-            self._on_birth(self._births)
+        with theirs:
+            seat = {"rank": place.rank, "generation": place.generation}
+            self._nursery.ask(seat, (theirs.fileno(), place.words))
 
-    def _on_birth(self, wire: Wire) -> None:
-        for message, fds in wire.lines():
-            if "born" in message:
-                member = self.members[message["rank"]]
-                member.pid, member.pidfd = message["born"], fds[0]
-                self._selector.register(
-                    member.pidfd, selectors.EVENT_READ, lambda _, m=member: self._on_death(m)
-                )
-                self._tell("started", member, pid=member.pid)
-            else:
-                self._statuses[message["died"]] = message["status"]
-        if not wire.open:
-            raise MemberError(
-                "the process that starts members has ended (out of memory, or killed); "
-                "the run cannot go on."
-            )
+    def _on_births(self) -> None:
+        for message, fds in self._nursery.lines():
+            self._on_birth(message, fds)
 
-    def _on_words(self, member: Member, wire: Wire) -> None:
+    def _on_birth(self, message: dict[str, Any], fds: list[int]) -> None:
+        place = self.places[message["rank"]]
+        place.asked_at = None
+        if "unborn" in message:
+            self._lose(place, f"could not be started: {message['error']}")
+            return
+        place.pid, place.pidfd = message["born"], fds[0]
+        self._selector.register(
+            place.pidfd, selectors.EVENT_READ, (DEATHS, lambda: self._on_death(place))
+        )
+        self._tell("started", place, pid=place.pid)
+
+    def _on_words(self, place: Place, flags: int = 0) -> None:
         """What a member says."""
-        for message, _ in wire.lines():
-            kind = message.pop("kind")
-            if kind == "memory":
-                self._give_memory(wire, **message)
-            elif kind == "print":
-                stream = sys.stderr if message["stream"] == "stderr" else sys.stdout
-                print(f"[{member.name}] {message['line']}", file=stream, flush=True)
-            elif kind == "returned":
-                member.returned, member.value = True, message["value"]
-            elif kind == "failed":
-                member.failure = message
-            else:
-                self._tell(kind, member, **message)
+        wire = place.wire
+        assert wire is not None
+        try:
+            for message, _ in wire.lines(flags):
+                self._on_word(place, wire, **message)
+        except ValueError as error:  # not JSON, or too long
+            place.kill(f"said what nobody understands: {error}")
+            wire.open = False
         if not wire.open:
             self._selector.unregister(wire)
             wire.close()
-            member.wire = None
+            place.wire, place.mute_at = None, monotonic()
+
+    def _on_word(self, place: Place, wire: Wire, kind: str, **what: Any) -> None:
+        if kind == "memory":
+            self._give_memory(wire, **what)
+        elif kind == "print":
+            stream = sys.stderr if what["stream"] == "stderr" else sys.stdout
+            print(f"[{place.name}] {what['line']}", file=stream, flush=True)
+        elif kind == "returned":
+            place.returned, place.value = True, what["value"]
+        elif kind == "failed":
+            place.failure = what
+        else:
+            self._tell(kind, place, **what)
 
     def _give_memory(self, wire: Wire, name: str, size: int, signature: list[Any]) -> None:
-        found = self._memories.get(name)
-        if found is None:
-            found = self._memories[name] = Memory(new_memory(size), size, signature)
-        if found.signature != signature:
-            wire.send({"error": f"'{name}' has the form {_short(found.signature)} for one member "
-                       f"and {_short(signature)} for another. Give all the same."})  # fmt: skip
-        else:
-            wire.send({}, (found.fd,))
-
-    def _on_death(self, member: Member) -> None:
-        self._selector.unregister(member.pidfd)
-        os.close(member.pidfd)
-        member.pidfd = -1
-        while member.wire is not None:  # its last words
-            self._on_words(member, member.wire)
-        while member.pid not in self._statuses:
-            self._on_birth(self._births)
-        status = self._statuses.pop(member.pid)
-        if member.returned or (self._stop_at is not None and status == 0):
-            self._ended(member)
+        if name not in self._memories:
+            self._memories[name] = new_memory(size), signature
+        fd, first = self._memories[name]
+        if first == signature:
+            wire.send({}, (fd,))
             return
-        now = monotonic()
-        cause = member.why or _cause(status, member.failure)
-        unborn = member.failure is not None and int(self.pulse_N[member.rank, pulse.BEAT]) <= 1
-        delay = None if unborn else member.health.died(now, cause)
-        replaceable = member.role not in self.essential and self._stop_at is None
-        self._tell("died", member, cause=cause, replaced=replaceable and delay is not None,
-                   trace=(member.failure or {}).get("trace"))  # fmt: skip
-        if self._stop_at is not None:
-            return  # it was leaving anyway
-        if replaceable and delay is not None:
-            member.due = now + delay
-        elif not replaceable or unborn or not self._others_like(member):
-            raise _failure(member, cause)
+        wire.send({"error": f"'{name}' has the form {_short(first)} for one member and "
+                   f"{_short(signature)} for another. Give all the same."})  # fmt: skip
+
+    def _on_death(self, place: Place) -> None:
+        try:
+            while place.wire is not None:  # its last words; a process of its own may hold the wire
+                self._on_words(place, socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            pass
+        for message, fds in self._nursery.status(place.pid):
+            self._on_birth(message, fds)
+        status, words = self._nursery.ended(place.pid), place.last_words()
+        place.clear(self._selector)
+        if place.returned or (self._stop_at is not None and status == 0):
+            self._end(place)
         else:
-            self._tell("quarantined", member, causes=list(member.health.causes))
+            trace = (place.failure or {}).get("trace") or words
+            self._lose(place, place.cause(status), trace)
 
-    def _ended(self, member: Member) -> None:
+    def _lose(self, place: Place, cause: str, trace: str = "") -> None:
+        """A generation has ended before its time: another, or none, or the end of all."""
+        place.clear(self._selector)
+        now = monotonic()
+        delay = place.health.died(now, cause)
+        again = place.replaceable and delay is not None and not place.hopeless
+        again = again and self._stop_at is None
+        self._tell("died", place, cause=cause, replaced=again, trace=trace)
+        if again and delay is not None:
+            place.due = now + delay
+        elif self._stop_at is not None:
+            if place.keeps or place.hopeless:  # what it was to leave behind is missing
+                self._error = self._error or place.error(cause, trace)
+        elif not place.replaceable or place.hopeless or not self._others_like(place):
+            raise place.error(cause, trace)
+        else:
+            self._tell("quarantined", place, causes=list(place.health.causes))
+
+    def _end(self, place: Place) -> None:
         """Once the members that nobody replaces have returned, the others have nothing to do."""
-        last = self.essential or {m.role for m in self.members}
-        if all(m.returned or not m.alive for m in self.members if m.role in last):
-            if self.signal.reason is None and any(m.alive for m in self.members):
-                self.signal.stop("done")
+        last = self.essential or {p.role for p in self.places}
+        if any(p.busy for p in self.places if p.role in last):
+            return
+        self._over_at = monotonic()
+        if self.signal.reason is None:
+            self.signal.stop("done")
 
-    def _others_like(self, member: Member) -> bool:
-        return any(
-            m.role == member.role and not m.health.quarantined
-            for m in self.members
-            if m is not member
-        )
+    def _others_like(self, place: Place) -> bool:
+        same = (p for p in self.places if p.role == place.role and p is not place)
+        return any(not p.health.quarantined for p in same)
 
-    def _kill(self, member: Member, why: str) -> None:
-        member.why = why
-        signal.pidfd_send_signal(member.pidfd, signal.SIGKILL)
-
-    def _tell(self, kind: str, member: Member, **what: Any) -> None:
+    def _tell(self, kind: str, place: Place, **what: Any) -> None:
         if self._hear is not None:
-            seat = Seat(member.rank, member.generation, tuple(self._seats))
-            self._hear(kind, member=member.name, generation=seat.generation, **what)
+            self._hear(kind, member=place.name, generation=place.generation, **what)
 
     def blocks(self) -> Iterator[tuple[str, Block]]:
         """The team's memory, to look at when all is over."""
-        for name, memory in self._memories.items():
-            if memory.signature:
-                yield name, Block(layout_of(memory.signature), os.dup(memory.fd))
+        for name, (fd, form) in self._memories.items():
+            if form:
+                yield name, Block(layout_of(form), os.dup(fd))
 
     def __exit__(self, *_: object) -> None:
         """Nothing outlives the launcher."""
-        for member in self.members:
-            if member.alive:
-                signal.pidfd_send_signal(member.pidfd, signal.SIGKILL)
-        self._births.end.shutdown(socket.SHUT_RDWR)
-        self._births.close()
-        self._zygote.wait(timeout=10)
-        for member in self.members:
-            if member.alive:
-                os.close(member.pidfd)
-            if member.wire is not None:
-                member.wire.close()
-        self._selector.close()
-        self.roster.close()
-        for name, memory in self._memories.items():
-            if name != ROSTER:
-                os.close(memory.fd)
+        self._closing = True  # another Ctrl-C would leave something behind
+        with self._handlers:
+            for place in self.places:
+                place.kill()
+            self._nursery.end()
+            for place in self.places:
+                place.clear(self._selector)
+            self._selector.close()
+            self.roster.close()
+            del self.pulse_N, self.signal  # the memory goes with its last array
+            for name, memory in self._memories.items():
+                if name != ROSTER:
+                    os.close(memory[0])
+
+
+def pickled(main: Main) -> bytes:
+    """The program by value: it needs no module, file or `__main__` that others could import."""
+    import cloudpickle
+
+    try:
+        program: bytes = cloudpickle.dumps(main)
+    except Exception as error:
+        raise UserError(
+            f"main cannot be sent to other processes: {error}. It holds on to something that lives "
+            "in this process only (a file, a lock, a generator...): make that inside main."
+        ) from error
+    return program
 
 
 def _short(signature: list[Any]) -> str:
     return ", ".join(f"{name} {kind}{shape}" for name, shape, kind in signature)[:300]
 
 
-def _cause(status: int, failure: dict[str, Any] | None) -> str:
-    if failure is not None:
-        return f"{failure['type']}: {failure['error']}"
-    if status == -signal.SIGKILL:
-        return "killed by signal 9 (out of memory, if nobody else did it)"
-    return f"killed by signal {-status}" if status < 0 else f"exited with status {status}"
-
-
-def _failure(member: Member, cause: str) -> Exception:
-    if member.failure is not None and member.failure["user"]:
-        return UserError(f"{member.name}: {member.failure['error']}")
-    trace = (member.failure or {}).get("trace", "")
-    again = f" after {member.health.deaths} deaths" if member.health.deaths > 1 else ""
-    return MemberError(f"{member.name} failed{again}: {cause}\n{trace}".rstrip())
-
-
-def enough_descriptors(num_members: int) -> None:
-    """Each member takes two here; raise the limit, or say before the start that it is too low."""
-    wanted = 2 * num_members + 128
+def enough_descriptors(wanted: int, others: int = 128) -> None:
+    """Raise the limit to what will be needed here, or say before the start that it is too low."""
+    wanted += others
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if wanted <= soft:
         return
     if hard != resource.RLIM_INFINITY and wanted > hard:
         raise UserError(
-            f"{num_members} members need {wanted} file descriptors and this process may have "
-            f"{hard}. Raise it (ulimit -n {wanted}) or start fewer."
+            f"these members need {wanted} file descriptors and this process may have {hard}. "
+            f"Raise it (ulimit -n {wanted}) or start fewer."
         )
     resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))

@@ -6,26 +6,25 @@ thread: nothing here computes a gradient.
 
 from __future__ import annotations
 
-import numpy as np
-
 from covey import catalog
 from covey.algos import a2c, dqn, ppo  # noqa: F401  imported for the members
-from covey.engines import member  # noqa: F401
+from covey.engines.member import seed_globals
 from covey.envs import make_env
-from covey.team import Team
+from covey.steps import Collector
+from covey.team import Alone, Seat, Team
 
 
 def warm() -> None:
-    """Build an agent and act."""
-    env = make_env("CartPole-v1", 1)
-    obs_B = env.empty(1)
-    env.reset(obs_B)
+    """Take a seat, build agents and act."""
+    team = Team(0, seat=Seat(members=(("actor", 0),)), post=Alone())
+    seed_globals(team, threads=1)
+    env = make_env("CartPole-v1", 1, team.seed)
     for name in ("dqn", "a2c"):
-        agent = Team(0).agent(catalog.algorithm(name), env)
-        agent.act(obs_B)
+        agent = team.agent(catalog.algorithm(name), env)
         agent.weights()
-    env.step(np.zeros(1, np.int64), obs_B)
+        Collector(env, agent, 2).collect(0)
     env.close()
+    team.close()
 
 
 warm()

@@ -14,6 +14,7 @@ from typing import Any
 
 LONGEST_LINE = 64 * 2**20
 MOST_FDS = 4
+AT_ONCE = 2**18  # bytes
 
 
 class Wire:
@@ -31,24 +32,25 @@ class Wire:
         return self.end.fileno()
 
     def send(self, message: dict[str, Any], fds: tuple[int, ...] = ()) -> bool:
-        """False if the other end has gone."""
-        data = memoryview(json.dumps(message).encode() + b"\n")
+        """False if the other end has gone. A line says how many descriptors come with it."""
+        told = {**message, "fds": len(fds)} if fds else message
+        data = memoryview(json.dumps(told).encode() + b"\n")
         try:
             with self._sending:
                 sent = socket.send_fds(self.end, [data], fds) if fds else 0
                 self.end.sendall(data[sent:])
-        except (BrokenPipeError, ConnectionResetError, TimeoutError):
+        except (BrokenPipeError, ConnectionResetError):
             return False
         return True
 
-    def lines(self) -> Iterator[tuple[dict[str, Any], list[int]]]:
+    def lines(self, flags: int = 0) -> Iterator[tuple[dict[str, Any], list[int]]]:
         """What has come, after waiting for something; `open` is False once the other end is gone.
 
-        Descriptors come with the first whole line after them: whoever sends some waits for the
-        answer before sending more.
+        With MSG_DONTWAIT, BlockingIOError says that nothing has come.
         """
+        flags |= socket.MSG_CMSG_CLOEXEC
         try:
-            data, fds, _, _ = socket.recv_fds(self.end, 2**18, MOST_FDS)
+            data, fds, _, _ = socket.recv_fds(self.end, AT_ONCE, MOST_FDS, flags)
         except ConnectionResetError:
             data, fds = b"", []
         self._fds += fds
@@ -56,14 +58,18 @@ class Wire:
         self._buffer += data
         if len(self._buffer) > LONGEST_LINE:
             raise ValueError(f"a line of more than {LONGEST_LINE} bytes")
+        if b"\n" not in data:
+            return
         *whole, rest = self._buffer.split(b"\n")
         self._buffer = bytearray(rest)
         for line in whole:
-            came, self._fds = self._fds, []
-            yield json.loads(line), came
+            message = json.loads(line)
+            num = message.pop("fds", 0)
+            came, self._fds = self._fds[:num], self._fds[num:]
+            yield message, came
 
     def answer(self, seconds: float) -> tuple[dict[str, Any], list[int]]:
-        """The next line, waiting for it."""
+        """The next line, waiting for it; nothing else may be on its way."""
         self.end.settimeout(seconds)
         try:
             while self.open:
@@ -71,12 +77,14 @@ class Wire:
                     return found
         finally:
             self.end.settimeout(None)
-        raise ConnectionError("the launcher has gone")
+        raise ConnectionError("the other end has gone")
 
     def close(self) -> None:
         """Close this end."""
+        self.open = False
         self.end.close()
-        for fd in self._fds:
+        fds, self._fds = self._fds, []
+        for fd in fds:
             os.close(fd)
 
 

@@ -14,6 +14,8 @@ import select
 import signal
 import socket
 import sys
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 from covey.engines.wire import Wire
@@ -24,22 +26,36 @@ def main(fd: int, launcher: int) -> None:
     """Take the job, import, then give birth on request until the launcher goes."""
     die_with_parent(launcher)
     wire = Wire(socket.socket(fileno=fd))
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    job, main_bytes = _job(fd)
-    sys.path[:] = job["path"]
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
+        signal.signal(number, lambda *_: None)  # the launcher decides what they mean, for all
+    job, program = read_job(fd)
     for name in job["preload"]:
-        try:
+        with suppress(ImportError):  # whoever needs it will say so
             importlib.import_module(name)
-        except ImportError:
-            continue  # whoever needs it will say so
+    if job["load"]:
+        load(program)
     gc.collect()
     gc.freeze()  # collections in the members do not touch, and so copy, what is here
-    threads = len(os.listdir("/proc/self/task"))
-    wire.send({"ready": os.getpid(), "threads": threads})
-    Births(wire, job, main_bytes).serve()
+    wire.send({"ready": os.getpid(), "clean": clean()})
+    Births(wire, job, program).serve()
 
 
-def _job(fd: int) -> tuple[dict[str, Any], bytes]:
+def load(program: bytes) -> None:
+    """Import what the program needs, once for all members; what is wrong with it, they say."""
+    import cloudpickle
+
+    with suppress(Exception):
+        cloudpickle.loads(program)
+
+
+def clean() -> bool:
+    """Whether a copy of this process works: no other thread, no graphics card in use."""
+    torch = sys.modules.get("torch")
+    cuda = torch is not None and torch.cuda.is_initialized()
+    return not cuda and len(list(Path("/proc/self/task").iterdir())) == 1
+
+
+def read_job(fd: int) -> tuple[dict[str, Any], bytes]:
     """A line of JSON, then as many bytes of the program as it says."""
     with os.fdopen(os.dup(fd), "rb", buffering=0) as stream:
         line = bytearray()
@@ -55,52 +71,65 @@ def _job(fd: int) -> tuple[dict[str, Any], bytes]:
 class Births:
     """Forks members and says how they ended."""
 
-    def __init__(self, wire: Wire, job: dict[str, Any], main_bytes: bytes) -> None:
-        self.wire, self.job, self.main_bytes = wire, job, main_bytes
+    def __init__(self, wire: Wire, job: dict[str, Any], program: bytes) -> None:
+        self.wire, self.job, self.program = wire, job, program
         self.children: set[int] = set()
 
     def serve(self) -> None:
-        """Until the launcher closes its end."""
+        """Until the launcher closes its end; then nobody is left."""
         woken, wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         signal.set_wakeup_fd(wake)
         signal.signal(signal.SIGCHLD, lambda *_: None)
         while self.wire.open:
-            ready, _, _ = select.select([self.wire, woken], [], [], 1.0)
+            sources: list[Any] = [self.wire, woken]
+            ready, _, _ = select.select(sources, [], [])
             if woken in ready:
                 os.read(woken, 4096)
+                self._reap(os.WNOHANG)
             if self.wire in ready:
                 for seat, fds in self.wire.lines():
-                    self._fork(seat, fds[0], (woken, wake))
-            self._reap()
+                    self._bear(seat, fds, (woken, wake))
         for pid in self.children:
             os.kill(pid, signal.SIGKILL)
+        self._reap(0)
 
-    def _fork(self, seat: dict[str, Any], control: int, own: tuple[int, int]) -> None:
+    def _bear(self, seat: dict[str, Any], fds: list[int], own: tuple[int, int]) -> None:
         zygote = os.getpid()
-        pid = os.fork()
+        try:
+            pid = os.fork()
+        except OSError as error:  # too many processes, or no memory
+            self.wire.send({"unborn": seat["rank"], "error": str(error)})
+            pid = -1
         if pid == 0:
-            status = 1
-            try:
-                die_with_parent(zygote)
-                signal.set_wakeup_fd(-1)
-                signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-                self.wire.close()
-                for fd in own:
-                    os.close(fd)
-                from covey.engines.member import live
+            self._live(zygote, seat, fds, own)
+        for fd in fds:
+            os.close(fd)
+        if pid > 0:
+            self.children.add(pid)
+            pidfd = os.pidfd_open(pid)  # only `_reap` could free its number for another
+            self.wire.send({"born": pid, "rank": seat["rank"]}, (pidfd,))
+            os.close(pidfd)
 
-                status = live(seat, control, self.job, self.main_bytes)
-            finally:
-                os._exit(status)
-        os.close(control)
-        self.children.add(pid)
-        pidfd = os.pidfd_open(pid)
-        self.wire.send({"born": pid, "rank": seat["rank"]}, (pidfd,))
-        os.close(pidfd)
+    def _live(
+        self, zygote: int, seat: dict[str, Any], fds: list[int], own: tuple[int, int]
+    ) -> None:
+        status = 1
+        try:
+            die_with_parent(zygote)
+            signal.set_wakeup_fd(-1)
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            self.wire.close()
+            for fd in own:
+                os.close(fd)
+            from covey.engines.member import live
 
-    def _reap(self) -> None:
+            status = live(seat, fds[0], fds[1], self.job, self.program)
+        finally:
+            os._exit(status)
+
+    def _reap(self, options: int) -> None:
         while self.children:
-            pid, status = os.waitpid(-1, os.WNOHANG)
+            pid, status = os.waitpid(-1, options)
             if pid == 0:
                 return
             self.children.discard(pid)

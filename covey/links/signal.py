@@ -22,15 +22,23 @@ def layout(num_members: int) -> Layout:
     }
 
 
+class Flag:
+    """The signal of a process that is alone."""
+
+    def __init__(self) -> None:
+        self.reason: str | None = None
+
+    def stop(self, reason: str) -> None:
+        """Say why it stops; the first reason stays."""
+        self.reason = self.reason or reason
+
+
 class Signal:
-    """Sticky: the first reason stays. Without arrays, of this process alone."""
+    """Sticky: the first reason stays."""
 
     def __init__(
-        self, arrays: Mapping[str, Array] | None = None, rank: int = 0,
-        wake: Callable[[], None] = lambda: None,
-    ) -> None:  # fmt: skip
-        if arrays is None:
-            arrays = {name: np.zeros(*form) for name, form in layout(1).items()}
+        self, arrays: Mapping[str, Array], rank: int = 0, wake: Callable[[], None] = lambda: None
+    ) -> None:
         self._raised, self._when_N = Word(arrays["raised"]), arrays["when"][:, 0]
         self._text, self._rank, self._wake = arrays["text"], rank, wake
         self._heard: str | None = None

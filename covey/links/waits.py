@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from time import monotonic
 
 from covey.errors import Stopped, UserError
-from covey.links.signal import Signal
+from covey.links.signal import Flag, Signal
 from covey.memory.bell import Bells
 from covey.memory.pulse import WAITING, Pulse
 
@@ -20,7 +20,8 @@ class Waits:
         self, bells: Bells | None = None, signal: Signal | None = None,
         pulse: Pulse | None = None, who: Sequence[str] = (),
     ) -> None:  # fmt: skip
-        self._bells, self.signal, self.pulse = bells, signal or Signal(), pulse or Pulse()
+        self._bells, self.pulse = bells, pulse or Pulse()
+        self.signal: Signal | Flag = signal or Flag()
         self._who = who
         self.seconds = 0.0  # spent waiting, ever
 

@@ -11,6 +11,7 @@ class Recipe(NamedTuple):
 
     build: Callable[..., Any]  # (team, session) -> the task
     members: Mapping[str, str | int] = {}  # by role: how many, or the setting that says it
+    keeper: str = "learner"  # the role that saves and finishes
     replays: bool = False  # algorithms that learn from a replay do so here
     pushes: bool = False  # gradients go to an owner
     normalizes: bool = True  # observation statistics reach everybody

@@ -26,8 +26,8 @@ def build(team: Team, session: Session) -> Task:
     task.use(steps.learn(agent), on="worker")
     task.use(steps.rest(team.waits), on="evaluator")
     task.use(steps.copy_weights(agent, still), on="evaluator")
-    session.attach(task, agent, env, {"agent": agent}, keeper="evaluator", evaluated=still)
+    session.attach(task, agent, env, {"agent": agent}, evaluated=still)
     return task
 
 
-hogwild = Recipe(build, {"worker": "workers", "evaluator": 1}, normalizes=False)
+hogwild = Recipe(build, {"worker": "workers", "evaluator": 1}, keeper="evaluator", normalizes=False)
