@@ -82,21 +82,23 @@ class Desk:
 
     def hear(self, kind: str, member: str = "", generation: int = 0, **what: Any) -> None:
         """What a member, or the engine about a member, has to tell."""
-        if kind == "report":
-            self.report.hear(**what)
-        elif kind == "say":
-            self.progress.say(what["text"])
-        elif kind == "restored":
-            self.report.restore(what["state"])
-        elif kind == "spans":
-            self.spans[member] = what["spans"]
-        elif kind == "finished":
-            self._finished = what
-        else:
-            about = {"member": member, "generation": generation} if member else {}
-            self.run.event(kind, **about, **what)
-            if kind in ("died", "quarantined"):
-                self.progress.say(_told(kind, member, what))
+        match kind:
+            case "report":
+                self.report.hear(**what)
+            case "say":
+                self.progress.say(what["text"])
+            case "spans":
+                self.spans[member] = what["spans"]
+            case "finished":
+                self._finished = what
+            case _:
+                self._event(kind, member, generation, what)
+
+    def _event(self, kind: str, member: str, generation: int, what: dict[str, Any]) -> None:
+        about = {"member": member, "generation": generation} if member else {}
+        self.run.event(kind, **about, **what)
+        if kind in ("died", "quarantined"):
+            self.progress.say(_told(kind, member, what))
 
     def result(self) -> Result:
         """Draw the curve, write the trace and say how it ended."""

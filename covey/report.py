@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from time import monotonic
 from typing import Any
@@ -26,7 +27,7 @@ class Reporter:
     ) -> None:  # fmt: skip
         self._tell, self._gauges, self._every = tell, gauges, every
         self._episodes: list[Episode] = []
-        self._last = monotonic()
+        self._last = -math.inf  # the first round tells what it began from
 
     def __call__(self, ctx: Ctx) -> None:
         """After a round: tell, if it is time or there is an evaluation to tell."""

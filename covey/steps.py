@@ -128,7 +128,7 @@ def collect(env: Envs | Collector, agent: Algorithm, unroll: int = 32) -> StepFu
 
     def collect(ctx: Ctx) -> None:
         ctx.unroll = collector.collect(ctx.env_steps)
-        ctx.unroll.version = ctx.get("version", 0)
+        ctx.unroll.version = ctx.version
         ctx.env_steps += collector.num_steps * collector.envs.num_envs
         ctx.episodes = collector.envs.finished()
 

@@ -109,12 +109,13 @@ class Task:
         self._env_steps = env_steps  # of the whole team
         self._uses: list[Use] = []
         self._other_roles: set[str] = set()
-        self._kept: dict[str, Any] = {"rounds": 0, "env_steps": 0, "updates": 0}
+        self._kept: dict[str, Any] = {"rounds": 0, "env_steps": 0, "updates": 0, "version": 0}
         self._shared_names: list[str] = []
         self._needs: list[tuple[str, frozenset[str], frozenset[str]]] = []
         self._threads: ThreadPoolExecutor | None = None
         self._running: list[Running] = []
         self._after: list[Callable[[], object]] = []
+        self._void = False  # the round was cut short by a stop elsewhere
 
     def use(self, step: StepFunction, on: str | None = None) -> Task:
         """Append a step; `on` names the role that runs it, none means every role."""
@@ -177,7 +178,7 @@ class Task:
         while (reason := self.stopped or self._limit_reached(limits)) is None:
             ctx, fronts, self._running = Ctx(self._shared, self._kept), [], []
             with ExitStack() as backs:
-                backs.push(_unless_stopped)
+                backs.push(self._void_if_stopped)
                 for use in self._uses:
                     began = perf_counter()
                     half = use.step(ctx)
@@ -190,7 +191,7 @@ class Task:
                 self._join(ctx)
             for timing, began, ended in fronts:
                 timing.add(began, ended)
-            if len(fronts) == len(self._uses):  # else a step waited for what will not come
+            if not self._void:
                 self._end_round(ctx)
                 if until is not None and until(ctx):
                     self.stop("until")
@@ -199,6 +200,14 @@ class Task:
             self.stop(reason)  # the limit of one is the limit of all
         self.reason = reason
         return reason
+
+    def _void_if_stopped(
+        self, kind: type[BaseException] | None, error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> bool:  # fmt: skip
+        """Whether a step waited for what will not come: the team stops, and nothing is wrong."""
+        self._void = isinstance(error, Stopped)
+        return self._void
 
     def _take_in(self) -> None:
         """What the others have done since: their env steps, what they shared."""
@@ -302,13 +311,6 @@ class Task:
     def __exit__(self, *_: object) -> None:
         if self._threads is not None:
             self._threads.shutdown(wait=True, cancel_futures=True)
-
-
-def _unless_stopped(
-    kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-) -> bool:
-    """Whether a round was left because the team stops: then it is over, and nothing is wrong."""
-    return isinstance(error, Stopped)
 
 
 def _back(

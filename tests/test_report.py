@@ -1,4 +1,5 @@
 import io
+import json
 import math
 
 import pytest
@@ -8,7 +9,7 @@ from covey.config import TrainConfig
 from covey.envs import Episode
 from covey.evaluation import Evaluation
 from covey.metrics import read_metrics
-from covey.report import LOG_EVERY_SECONDS, Report
+from covey.report import LOG_EVERY_SECONDS, Report, Reporter
 from covey.runs import Run
 from covey.task import Ctx, Shared
 from covey.views.progress import Progress
@@ -22,10 +23,29 @@ def now(monkeypatch):
     return hand
 
 
+class Told:
+    """A report that hears what one member's reporter tells, as the engines connect them."""
+
+    def __init__(self, report):
+        self.report = report
+        self.reporter = Reporter(lambda kind, **what: self.hear(kind, what))
+        self.write = self.reporter.tell
+
+    def hear(self, kind, what):
+        assert kind == "report"
+        self.report.hear(**json.loads(json.dumps(what)))  # it may have crossed processes
+
+    def __call__(self, ctx):
+        self.reporter(ctx)
+
+    def __getattr__(self, name):
+        return getattr(self.report, name)
+
+
 @pytest.fixture
 def report(tmp_path, now):
     run = Run.create(TrainConfig(algo="dqn", env="E-v0"), tmp_path / "run")
-    yield Report(run, Progress(1000, io.StringIO()))
+    yield Told(Report(run, Progress(1000, io.StringIO())))
     run.close()
 
 
@@ -82,7 +102,9 @@ def test_an_evaluation_that_was_stopped_is_no_evaluation(report):
     assert "eval_return_mean" not in rows(report)[0]
 
 
-def test_losses_that_are_none_do_not_break_the_row(report):
+def test_losses_that_are_none_do_not_break_the_row(report, now):
+    report(ctx(1))
+    now[0] += 1
     report.write(1, 0, {"loss": math.nan}, None)
     assert rows(report)[0]["loss"] is None
 
@@ -105,3 +127,26 @@ def test_the_first_rate_after_a_resume_does_not_count_what_was_before(report, no
     now[0] += 1
     report(ctx(50_500))
     assert rows(report)[0]["env_steps_per_second"] == pytest.approx(500)
+
+
+def test_several_members_make_one_row(report, now):
+    actor, learner = Told(report.report), Told(report.report)
+    actor(ctx(10, episodes=[Episode(3.0, 1)], losses={"lag": 1.0}))
+    learner(ctx(10, 7, losses={"loss": 0.5}))
+    now[0] += 1
+    actor(ctx(40, 0, episodes=[Episode(5.0, 1)]))
+    (row,) = rows(report)
+    assert (row["env_steps"], row["updates"], row["episodes"]) == (40, 7, 2)
+    assert (row["lag"], row["loss"], row["return_mean"]) == (1.0, 0.5, 4.0)
+
+
+def test_a_run_of_several_processes_goes_on_from_its_metrics(report, now):
+    now[0] += 40
+    report(ctx(100, episodes=[Episode(1.0, 2)]))
+    report.write(100, 1, {}, Evaluation([3.0], [1]))
+    report.write(200, 1, {}, Evaluation([2.0], [1]))
+    now[0] += 1e6
+    again = Report(report.run, report.progress)
+    again.resume()
+    assert again.seconds == pytest.approx(40)
+    assert (again.best, again.returns.count) == (3.0, 1)

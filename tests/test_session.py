@@ -1,6 +1,7 @@
 import json
 import os
 import signal
+from contextlib import closing, contextmanager
 
 import numpy as np
 import pytest
@@ -8,9 +9,11 @@ from badenvs import Counting
 
 import covey
 from covey import catalog, checkpoint
+from covey.desk import SIGNALS, Desk
 from covey.metrics import read_metrics
 from covey.runs import Run
-from covey.session import SIGNALS, Session, digest
+from covey.session import Job, Session, digest
+from covey.team import Alone, Team
 
 TINY = {
     "num_envs": 2, "unroll": 8, "eval_every": 0, "checkpoint_every": 0, "eval_episodes": 2,
@@ -18,9 +21,16 @@ TINY = {
 }  # fmt: skip
 
 
-def opened(folder, algo="ppo", env=Counting, **settings):
+@contextmanager
+def opened(folder, algo="ppo", env=Counting, quiet=True, **settings):
+    """A session and its desk in this process; `done` is what a finished one says."""
     config = catalog.configure(algo, "Counting", settings={**TINY, **settings})
-    return Session(config, Run.create(config, folder), env, quiet=True)
+    with Desk(config, Run.create(config, folder), quiet) as desk:
+        team = Team(config.seed, post=Alone(desk.hear))
+        with closing(team), Session(Job(config, folder, env), team, report=desk.report) as session:
+            desk.begin(session.task.stop)
+            session.done = lambda: (session.finish(), desk.result())[1]
+            yield session
 
 
 def events(folder):
@@ -30,7 +40,7 @@ def events(folder):
 def test_the_story_of_a_stretch_is_in_its_folder(tmp_path):
     with opened(tmp_path / "run", checkpoint_every=32) as session:
         session.task.run(env_steps=64)
-        result = session.finish()
+        result = session.done()
     kinds = [e["event"] for e in events(tmp_path / "run")]
     assert kinds == ["start", "checkpoint", "checkpoint", "stop"]  # at the end: saved already
     stop = events(tmp_path / "run")[-1]
@@ -48,7 +58,7 @@ def test_the_story_of_a_stretch_is_in_its_folder(tmp_path):
 def test_a_checkpoint_holds_every_part(tmp_path):
     with opened(tmp_path / "run", "dqn", warmup=10, batch=4) as session:
         session.task.run(env_steps=64)
-        session.finish()
+        session.done()
     saved = checkpoint.newest_good(tmp_path / "run" / "checkpoints")
     assert set(saved.tree) == {"agent", "collector", "replay", "task", "report", "torch_rng"}
     assert saved.manifest["spec"] == session.spec.signature()
@@ -60,7 +70,7 @@ def test_a_signal_ends_after_the_round_without_an_evaluation(number, tmp_path):
     with opened(tmp_path / "run", steps=10**6) as session:
         session.task.use(lambda ctx: os.kill(os.getpid(), number) if ctx.rounds == 2 else None)
         session.task.run(env_steps=10**6)
-        result = session.finish()
+        result = session.done()
     assert (result.reason, result.env_steps) == (SIGNALS[number], 48)
     assert result.evaluation is None
     assert checkpoint.newest_good(tmp_path / "run" / "checkpoints").manifest["step"] == 48
@@ -132,16 +142,13 @@ def test_the_process_is_as_before_when_a_recipe_cannot_be_set_up(tmp_path):
 
 
 def test_a_disk_that_is_full_is_said_and_survived(tmp_path, monkeypatch, capsys):
-    config = catalog.configure("ppo", "Counting", settings={**TINY, "checkpoint_every": 32})
-    session = Session(config, Run.create(config, tmp_path / "run"), Counting)
-
     def full(*_):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(checkpoint, "_write_arrays", full)
-    with session:
+    with opened(tmp_path / "run", quiet=False, checkpoint_every=32) as session:
         session.task.run(env_steps=64)
-        assert session.finish().env_steps == 64
+        assert session.done().env_steps == 64
     assert "warning: a checkpoint could not be written" in capsys.readouterr().out
     assert [e["event"] for e in events(tmp_path / "run")].count("checkpoint_failed") == 3
 
@@ -163,7 +170,7 @@ def test_evaluations_do_not_change_what_is_learnt(tmp_path):
     def weights(every):
         with opened(tmp_path / str(every), eval_every=every) as session:
             session.task.run(env_steps=64)
-            return session.finish().weights
+            return session.done().weights
 
     assert weights(0) == weights(16)
 
@@ -171,4 +178,4 @@ def test_evaluations_do_not_change_what_is_learnt(tmp_path):
 def test_solved_ends_early(tmp_path):
     with opened(tmp_path / "run", steps=10**6, eval_every=16, until=15) as session:
         session.task.run(env_steps=10**6)
-        assert session.finish().reason == "solved"  # every first episode returns 15
+        assert session.done().reason == "solved"  # every first episode returns 15

@@ -452,7 +452,7 @@ def test_what_is_kept_is_saved_and_restored():  # 4.20
     again.restore(task.state())
     again.use(lambda ctx: setattr(ctx, "updates", ctx.updates + 5))
     again.run(rounds=3)
-    assert again.state() == {"rounds": 3, "env_steps": 0, "updates": 15, "note": "x"}
+    assert again.state() == {"rounds": 3, "env_steps": 0, "updates": 15, "version": 0, "note": "x"}
 
 
 def test_an_action_after_the_round_sees_the_round_as_over():

@@ -29,7 +29,6 @@ class Replay:
         self.drawn = 0  # rows ever drawn
 
     def __len__(self) -> int:
-        self._take_in()
         return min(self.added, self.capacity)
 
     def add(self, rows: dict[str, Array]) -> int:
@@ -45,17 +44,9 @@ class Replay:
         return num
 
     def wait(self, added: int) -> None:
-        """Until so many rows have ever been added; not at all where nobody else adds."""
-        self._take_in()
-        while self._stream is not None and self._reads and self.added < added:
-            item = self._stream.take()
-            if item is None:
-                return
-            self._keep_item(item.values)
-
-    def _take_in(self) -> None:
+        """Take in what others have added, waiting until it is so many rows in all, ever."""
         while self._stream is not None and self._reads:
-            item = self._stream.take_now()
+            item = self._stream.take() if self.added < added else self._stream.take_now()
             if item is None:
                 return
             self._keep_item(item.values)

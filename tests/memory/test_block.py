@@ -14,7 +14,15 @@ from apart import KILLED, all_end, apart, dies, end, start
 from covey.errors import UserError
 from covey.memory import block as block_module
 from covey.memory.block import (
-    LINE, Block, Word, check, fence, layout_of, new_memory, signature, size_of,
+    LINE,
+    Block,
+    Word,
+    check,
+    fence,
+    layout_of,
+    new_memory,
+    signature,
+    size_of,
 )  # fmt: skip
 
 RECORD = np.dtype([("x", "f4", (2,)), ("n", "u1")])

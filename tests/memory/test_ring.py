@@ -7,7 +7,17 @@ import time
 import numpy as np
 import pytest
 from apart import (
-    KILLED, Deadly, DeadlyWord, all_end, apart, dies, end, full_of, kill, start, whole,
+    KILLED,
+    Deadly,
+    DeadlyWord,
+    all_end,
+    apart,
+    dies,
+    end,
+    full_of,
+    kill,
+    start,
+    whole,
 )  # fmt: skip
 
 from covey.errors import UserError
@@ -106,7 +116,9 @@ def test_a_field_may_have_any_name():
 
 def test_another_form_is_refused_at_the_writer_and_nothing_is_put():
     (ring,) = make()
-    with pytest.raises(UserError, match=r"^ring: 'x' holds float32\[3\] but was given float32\[4\]"):
+    with pytest.raises(
+        UserError, match=r"^ring: 'x' holds float32\[3\] but was given float32\[4\]"
+    ):
         ring.put({**item(1), "x": np.zeros(4, np.float32)})
     with pytest.raises(UserError, match="'n' holds int64"):
         ring.put({**item(1), "n": np.array(1.0)})
