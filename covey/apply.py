@@ -98,23 +98,19 @@ class ToOwner:
         """Of the link."""
         return {} if self.link is None else self.link.gauges()
 
-    @property
-    def version(self) -> int:
-        """Of the weights that this member has."""
-        return 0 if self.weights is None else self.weights.seen
-
     def apply(self, optimizer: Optimizer, gradient: Tensor) -> float:
         """To the owner."""
         norm = optimizer.clip(gradient)
         if math.isfinite(norm):
             assert self.link is not None
-            self.link.push(gradient.cpu().numpy(), self.version)
+            version = 0 if self.weights is None else self.weights.seen
+            self.link.push(gradient.cpu().numpy(), version)
         return norm
 
     def apply_pushed(self, optimizer: Optimizer) -> bool:
         """At the owner: one update with the mean of the next `every`; False if too few are here."""
         assert self.link is not None
-        mean = self.link.collect(self.version)
+        mean = self.link.collect(0 if self.weights is None else self.weights.version)
         if mean is None:
             return False
         self.updates += 1

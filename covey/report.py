@@ -80,8 +80,9 @@ class Report:
         self._losses |= losses
         self.env_steps = max(self.env_steps, env_steps)
         self.updates = max(self.updates, updates)
-        if self._logged_env_steps is None:
+        if self._logged_env_steps is None:  # rates are of what comes from now on
             self._logged_env_steps, self._logged_updates = env_steps, updates
+            self._logged = monotonic()
         if evaluation is not None or monotonic() - self._logged >= LOG_EVERY_SECONDS:
             self._write(None if evaluation is None else Evaluation(*evaluation))
 

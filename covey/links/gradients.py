@@ -37,7 +37,8 @@ class Gradients:
         self._sum = np.zeros(block[f"{ITEM}gradient"].shape[2:], np.float32)
         self._held: list[int] = []  # the writers of what is in the sum
         self._num_held = Word(block["held"])
-        self.lag = 0.0  # mean over the newest update
+        self._lags = 0  # of what is in the sum
+        self.lag: float | None = None  # mean over the newest update; only its owner knows
 
     def push(self, gradient: Array, version: int) -> None:
         """Hand a gradient to the owner, waiting while it is far behind."""
@@ -59,11 +60,11 @@ class Gradients:
             if self._held:
                 self._sum += item.values["gradient"]
             else:
-                self._sum[:] = item.values["gradient"]
-                self.lag = 0.0
+                self._sum[:], self._lags = item.values["gradient"], 0
             self._hold(writer)
-            self.lag += lag / self.every
+            self._lags += lag
         self._stream.give_back()
+        self.lag = self._lags / self.every
         if self.every > 1:
             self._sum /= self.every
         return self._sum
@@ -96,4 +97,4 @@ class Gradients:
     def gauges(self) -> Metrics:
         """The account, and how old what was applied had become."""
         told = {f"{self.name}.{key}": float(value) for key, value in self.account().items()}
-        return {**told, f"{self.name}.lag": self.lag}
+        return told if self.lag is None else {**told, f"{self.name}.lag": self.lag}

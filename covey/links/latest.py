@@ -53,12 +53,12 @@ class Latest:
         )
 
     def gauges(self) -> Metrics:
-        """How far behind this member is."""
-        return {
-            f"{self.name}.version": float(self.version),
-            f"{self.name}.lag": float(self.version - max(self.seen, self._published)),
-            f"{self.name}.retries": float(self._snapshot.retries),
-        }
+        """How far behind this member is, unless it is the one that publishes."""
+        told = {f"{self.name}.version": float(self.version)}
+        if self._published:
+            return told
+        behind, retries = float(self.version - self.seen), float(self._snapshot.retries)
+        return {**told, f"{self.name}.lag": behind, f"{self.name}.retries": retries}
 
 
 def fields_of(values: Mapping[str, Array]) -> Layout:
