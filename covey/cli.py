@@ -11,6 +11,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, NoReturn
 
+from covey.bench import BENCHES, bench
 from covey.errors import UserError, nearest
 
 EXIT_USAGE = 2
@@ -73,9 +74,9 @@ def parser() -> Parser:
     check = command("check-env", _check_env, "try an environment and say what it is")
     check.add_argument("env", help="gymnasium id, or module:id")
     check.add_argument("--json", action="store_true", help="print JSON")
-    bench = command("bench", _bench, "measure this machine: each figure as a ratio to its limit")
-    bench.add_argument("name", help="which: serial")
-    bench.add_argument("--json", action="store_true", help="print JSON")
+    measure = command("bench", _bench, "measure this machine: each figure as a ratio to its limit")
+    measure.add_argument("name", help=f"which: {', '.join(BENCHES)}")
+    measure.add_argument("--json", action="store_true", help="print JSON")
     return top
 
 
@@ -318,11 +319,7 @@ def _check_env(args: argparse.Namespace) -> int:
 
 
 def _bench(args: argparse.Namespace) -> int:
-    from covey.bench import BENCHES
-
-    if args.name not in BENCHES:
-        raise UserError(f"unknown bench '{args.name}'. {nearest(args.name, BENCHES)}")
-    figures = BENCHES[args.name]()
+    figures = bench(args.name)()
     if args.json:
         print(json.dumps(figures))
     else:

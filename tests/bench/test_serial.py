@@ -1,21 +1,12 @@
-import time
-
 import torch
 
-from covey import bench
+from covey.bench import serial
 
 
-def test_the_best_is_the_fastest_call():
-    naps = iter([0.03, 0.02, 0.001] + [0.02] * 50)
-    assert 0.001 <= bench.best(lambda: time.sleep(next(naps)), seconds=0.1) < 0.015
-
-
-def test_the_figures_are_there_and_make_sense(monkeypatch):
-    best = bench.best
-    monkeypatch.setattr(bench, "best", lambda action: best(action, 0.03))
+def test_the_figures_are_there_and_make_sense():
     threads = torch.get_num_threads()
     try:
-        figures = bench.BENCHES["serial"]()
+        figures = serial.measure(seconds=0.03)
     finally:
         torch.set_num_threads(threads)
     assert set(figures) == {

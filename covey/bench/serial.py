@@ -1,14 +1,13 @@
-"""This machine's limits and how near covey comes to them, measured in one run."""
+"""One process: acting, learning and both together on CartPole-v1, beside the bare environment."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from time import perf_counter
 from typing import Any
 
 import numpy as np
 
 from covey import catalog
+from covey.bench.turns import best
 from covey.envs import make_env
 from covey.links.replay import Replay
 from covey.steps import Collector
@@ -19,31 +18,21 @@ NUM_ENVS = 16
 UNROLL = 32
 
 
-def best(action: Callable[[], object], seconds: float = 0.6) -> float:
-    """Seconds of the fastest call: on a shared machine the least disturbed one."""
-    action()
-    ends, shortest = perf_counter() + seconds, float("inf")
-    while (began := perf_counter()) < ends:
-        action()
-        shortest = min(shortest, perf_counter() - began)
-    return shortest
-
-
-def serial() -> dict[str, float]:
-    """Acting, learning and both together on CartPole-v1, beside the bare environment."""
+def measure(seconds: float = 0.6) -> dict[str, float]:
+    """Each figure from its fastest call in so many seconds."""
     import torch
 
     torch.set_num_threads(1)
-    figures = {"environment_steps_per_second": _bare_environment()}
+    figures = {"environment_steps_per_second": _bare_environment(seconds)}
     for algo in ("dqn", "ppo"):
-        for name, value in _algorithm(algo).items():
+        for name, value in _algorithm(algo, seconds).items():
             figures[f"{algo}_{name}"] = value
         acting = figures[f"{algo}_acting_steps_per_second"]
         figures[f"{algo}_acting_of_environment"] = acting / figures["environment_steps_per_second"]
     return figures
 
 
-def _bare_environment() -> float:
+def _bare_environment(seconds: float) -> float:
     env = make_env("CartPole-v1", NUM_ENVS)
     obs_B, rng = env.empty(NUM_ENVS), np.random.default_rng(0)
     env.reset(obs_B)
@@ -53,26 +42,23 @@ def _bare_environment() -> float:
         for _ in range(UNROLL):
             env.stepper.env.step(actions)  # type: ignore[union-attr]
 
-    return UNROLL * NUM_ENVS / best(steps)
+    return UNROLL * NUM_ENVS / best(steps, seconds)
 
 
-def _algorithm(algo: str) -> dict[str, float]:
+def _algorithm(algo: str, seconds: float) -> dict[str, float]:
     config = catalog.configure(algo, "CartPole-v1")
     env = make_env("CartPole-v1", NUM_ENVS)
     agent: Any = Team(1).agent(catalog.algorithm(algo), env, config.algorithm)
     collector = Collector(env, agent, UNROLL)
-    acting = UNROLL * NUM_ENVS / best(lambda: collector.collect(10**9))
+    acting = UNROLL * NUM_ENVS / best(lambda: collector.collect(10**9), seconds)
     rows = agent.rows(collector.collect(10**9))
     if config.replay is not None:
         replay = Replay(10_000, np.random.default_rng(0))
         replay.add(rows)
         batch = config.replay.batch
-        updates = 1 / best(lambda: agent.learn(replay.sample(batch)))
+        updates = 1 / best(lambda: agent.learn(replay.sample(batch)), seconds)
     else:
         before = agent.updates
         agent.learn(rows)
-        updates = (agent.updates - before) / best(lambda: agent.learn(rows))
+        updates = (agent.updates - before) / best(lambda: agent.learn(rows), seconds)
     return {"acting_steps_per_second": acting, "updates_per_second": updates}
-
-
-BENCHES = {"serial": serial}

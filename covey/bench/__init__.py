@@ -1,0 +1,20 @@
+"""This machine's limits and how near covey comes to them, measured in turns in one run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import import_module
+
+from covey.errors import UserError, nearest
+
+BENCHES = {
+    "serial": "one process: acting and updating beside the bare environment",
+}
+
+
+def bench(name: str) -> Callable[..., dict[str, float]]:
+    """What measures it; the figures come back by name."""
+    if name not in BENCHES:
+        raise UserError(f"unknown bench '{name}'. {nearest(name, BENCHES)}")
+    found: Callable[..., dict[str, float]] = import_module(f"covey.bench.{name}").measure
+    return found
