@@ -60,10 +60,13 @@ def new_memory(size: int) -> int:
 class Block:
     """Named arrays over one memory; without a descriptor, over a new one of this process."""
 
+    fd = -1
+
     def __init__(self, layout: Layout, fd: int | None = None) -> None:
         self.layout, self.size = dict(layout), size_of(layout)
-        self.fd = new_memory(self.size) if fd is None else fd
-        memory = mmap.mmap(self.fd, self.size)
+        fd = new_memory(self.size) if fd is None else fd
+        memory = mmap.mmap(fd, self.size)
+        self.fd = fd  # ours from here on
         self.arrays: dict[str, Array] = {}
         offset = 0
         for name, (shape, dtype) in layout.items():
@@ -96,6 +99,9 @@ class Block:
         if self.fd >= 0:
             os.close(self.fd)
             self.fd = -1
+
+    def __del__(self) -> None:
+        self.close()
 
 
 def _try_lock(fd: int) -> bool:
