@@ -3,6 +3,7 @@
 There, `members` forks what a test wants beside each other, and `Deadly` ends a process half-way.
 """
 
+import ctypes
 import json
 import os
 import signal
@@ -32,6 +33,12 @@ def apart(function, *args, seconds=60):
     )  # fmt: skip
     assert done.returncode == 0, done.stderr.decode()[-4000:]
     return json.loads(done.stdout.splitlines()[-1])
+
+
+def become_subreaper():
+    """Orphans of our children become children of this process, where they are seen."""
+    set_child_subreaper = 36
+    ctypes.CDLL(None).prctl(set_child_subreaper, 1, 0, 0, 0)
 
 
 def _begin(program):
@@ -92,7 +99,7 @@ class Deadly(dict):
 
 
 class DeadlyWord:
-    """In the place of a `Word`: kills whoever would store for the `at`-th time, over all of them."""
+    """In the place of a `Word`: kills whoever stores when `left`, common to all, comes to 0."""
 
     left = 0
 

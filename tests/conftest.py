@@ -1,6 +1,5 @@
 """What all tests share: the environments for tests, the command line, and tidiness."""
 
-import ctypes
 import gc
 import os
 import signal
@@ -11,6 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
+from apart import become_subreaper
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))
@@ -96,12 +96,6 @@ class Left:
 
 SETTLE_SECONDS = 1.0
 HANDLED = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGCHLD)
-
-
-def become_subreaper():
-    """Orphans of our children become children of this process, where `hygiene` sees them."""
-    set_child_subreaper = 36
-    ctypes.CDLL(None).prctl(set_child_subreaper, 1, 0, 0, 0)
 
 
 def children():

@@ -6,7 +6,7 @@ import threading
 import time
 
 import pytest
-from apart import KILLED, all_end, apart, dies, end, kill, start
+from apart import KILLED, all_end, apart, become_subreaper, dies, end, kill, start
 
 from covey.memory.bell import ASLEEP, LINE, LONGEST_NAP, Bells, die_with_parent
 from covey.memory.block import Block
@@ -153,6 +153,7 @@ def test_a_successor_sleeps_where_its_predecessor_was_killed():
 
 def orphan():
     """A child dies with the process that started it, also when that has gone before."""
+    become_subreaper()
     reader, writer = os.pipe()
 
     def parent():
@@ -163,17 +164,18 @@ def orphan():
             os.write(writer, b"x")
             time.sleep(NEVER)
 
-        start(child)
+        pid = start(child)
         os.read(reader, 1)
-        os.write(writer, b"y")
+        os.write(writer, pid.to_bytes(4))
         os.kill(me, signal.SIGKILL)
 
     assert dies(parent) == KILLED
     os.close(writer)
     began = time.monotonic()
-    assert os.read(reader, 9) == b"y"
+    pid = int.from_bytes(os.read(reader, 4))
     assert os.read(reader, 1) == b""  # the last who could write has gone
     assert time.monotonic() - began < 1
+    assert end(pid) == KILLED
     return dies(die_with_parent, 1)
 
 

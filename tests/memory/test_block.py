@@ -5,6 +5,7 @@ import random
 import signal
 import threading
 import time
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -25,6 +26,7 @@ from covey.memory.block import (
     size_of,
 )  # fmt: skip
 
+DESCRIPTORS = Path("/proc/self/fd")
 RECORD = np.dtype([("x", "f4", (2,)), ("n", "u1")])
 LAYOUT = {
     "byte": ((1,), "u1"),
@@ -43,7 +45,7 @@ def test_arrays_have_their_form_begin_with_zeros_and_share_no_line():
         assert not block[name].tobytes().strip(b"\0")
     spans = sorted((a.ctypes.data, a.nbytes) for a in block.arrays.values() if a.size)
     assert all(start % LINE == 0 for start, _ in spans)
-    assert all(a + size <= b for (a, size), (b, _) in zip(spans, spans[1:], strict=False))
+    assert all(a + size <= b for (a, size), (b, _) in pairwise(spans))
     assert block.size == sum(-(-a.nbytes // LINE) * LINE for a in block.arrays.values())
     block.close()
 
@@ -61,22 +63,22 @@ def test_what_one_writes_another_reads():
 
 
 def test_a_closed_block_keeps_what_is_still_used_and_no_descriptor():
-    before = len(os.listdir("/proc/self/fd"))
+    before = len(list(DESCRIPTORS.iterdir()))
     block = Block(LAYOUT)
-    assert Path(f"/proc/self/fd/{block.fd}").readlink().name.startswith("memfd:covey")
+    assert (DESCRIPTORS / str(block.fd)).readlink().name.startswith("memfd:covey")
     table = block["table"]
     block.close()
     block.close()
     table += 1
     assert table.sum() == 35
     del table
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert len(list(DESCRIPTORS.iterdir())) == before
 
 
 def test_nothing_is_left_in_a_folder():
-    before = set(os.listdir("/dev/shm"))
+    before = set(Path("/dev/shm").iterdir())
     block = Block(LAYOUT)
-    assert set(os.listdir("/dev/shm")) == before
+    assert set(Path("/dev/shm").iterdir()) == before
     block.close()
 
 
@@ -95,15 +97,18 @@ def test_memory_that_is_too_small_is_an_error():
     os.close(fd)
 
 
+X, N = np.zeros(2, "f4"), np.zeros((), "i8")
+
+
 @pytest.mark.parametrize(
     ("item", "said"),
     [
-        ({"x": np.zeros(2, "f8"), "n": np.zeros((), "i8")}, r"'x' holds float32\[2\] .* float64\[2\]"),
-        ({"x": np.zeros(3, "f4"), "n": np.zeros((), "i8")}, r"'x' holds float32\[2\] .* float32\[3\]"),
-        ({"x": np.zeros(2, "f4")}, r"'n' holds int64\[\] but was given nothing"),
-        ({"x": np.zeros(2, "f4"), "n": np.zeros((), "i8"), "y": np.ones(1)}, "'y' holds nothing but"),
+        ({"x": X.astype("f8"), "n": N}, r"'x' holds float32\[2\] .* float64\[2\]"),
+        ({"x": np.zeros(3, "f4"), "n": N}, r"'x' holds float32\[2\] .* float32\[3\]"),
+        ({"x": X}, r"'n' holds int64\[\] but was given nothing"),
+        ({"x": X, "n": N, "y": np.ones(1)}, "'y' holds nothing but"),
     ],
-)  # fmt: skip
+)
 def test_an_item_of_another_form_is_refused_by_name(item, said):
     forms = {"x": (np.dtype("f4"), (2,)), "n": (np.dtype("i8"), ())}
     check("link", forms, {"x": np.zeros(2, "f4"), "n": np.array(1)})
@@ -137,8 +142,10 @@ def words_are_whole():
                 word.value = pattern
 
     word.value = patterns[0]
-    pid = start(flip)
-    seen = {word.value for _ in range(200_000)}
+    pid, seen, deadline = start(flip), set(), time.monotonic() + 20
+    while len(seen) < 2 and time.monotonic() < deadline:  # it takes a while to begin
+        seen.add(word.value)
+    seen |= {word.value for _ in range(200_000)}
     os.kill(pid, signal.SIGKILL)
     end(pid)
     return sorted(seen) == sorted(patterns)
@@ -226,7 +233,7 @@ def killed_inside():
 
 
 def test_a_lock_is_free_at_once_after_its_holder_was_killed():
-    assert apart(killed_inside) < 0.1
+    assert apart(killed_inside) < 1  # of 60 s
 
 
 def lock_kept():
