@@ -86,6 +86,8 @@ class Session:
     def make_agent(self, env: Envs, apply: Any = None) -> Algorithm:
         """This member's agent."""
         c = self.config
+        # before the first weights are drawn: they too depend on how many threads compute them
+        torch.set_num_threads(c.threads or self.team.threads or threads_for(env.spec))
         return self.team.agent(self.algorithm, env, c.algorithm, self.network, c.device, apply)
 
     def attach(
@@ -101,7 +103,6 @@ class Session:
         c = self.config
         self.task, self.agent, self.spec = task, agent, env.spec
         self.evaluated, self.outlives = evaluated or agent, evaluated is not None
-        torch.set_num_threads(c.threads or self.team.threads or threads_for(env.spec))
         self.evaluator = Evaluator(
             self.evaluated, self.env, c.eval_episodes, c.seed, c.env_kwargs,
             stopping=lambda: task.stopped in SIGNALS.values(),
@@ -153,11 +154,13 @@ class Session:
 
     def save(self) -> Path | None:
         """A checkpoint of all parts."""
+        kept = self.task.state()
+        self.reporter.tell(kept["env_steps"], kept["updates"], {})  # the report is one of them
         tree: Tree = {name: part.state() for name, part in self.parts.items()}
         tree["torch_rng"] = torch.get_rng_state()
         with self.team.pulse.during(SAVING):
             path = save(
-                self.job.folder, self.config, tree, self.spec, self.task.state()["env_steps"],
+                self.job.folder, self.config, tree, self.spec, kept["env_steps"],
                 self.team.post.tell,
             )  # fmt: skip
         if path is None:
