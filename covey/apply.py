@@ -18,7 +18,6 @@ from covey.types import Metrics
 
 if TYPE_CHECKING:
     from covey.links.gradients import Gradients
-    from covey.links.latest import Latest
     from covey.team import Team
 
 
@@ -72,7 +71,8 @@ class InPlace:
 class ToOwner:
     """Workers push gradients to one owner, who applies the mean of `every` (A3C).
 
-    The owner calls `apply_pushed`. `weights` is the link that brings its weights to the workers.
+    The owner calls `apply_pushed`. A gradient's version is how many updates had made the weights
+    that it was computed on, which comes with the weights.
     """
 
     def __init__(
@@ -83,7 +83,6 @@ class ToOwner:
         )
         self._succeeds = team.plays(owner) and team.generation > 0
         self.link: Gradients | None = None
-        self.weights: Latest | None = None  # whose versions gradients carry
         self.updates = 0
 
     def place(self, name: str, vector: Tensor) -> Tensor:
@@ -103,14 +102,13 @@ class ToOwner:
         norm = optimizer.clip(gradient)
         if math.isfinite(norm):
             assert self.link is not None
-            version = 0 if self.weights is None else self.weights.seen
-            self.link.push(gradient.cpu().numpy(), version)
+            self.link.push(gradient.cpu().numpy(), self.updates)
         return norm
 
     def apply_pushed(self, optimizer: Optimizer) -> bool:
         """At the owner: one update with the mean of the next `every`; False if too few are here."""
         assert self.link is not None
-        mean = self.link.collect(0 if self.weights is None else self.weights.version)
+        mean = self.link.collect(self.updates)
         if mean is None:
             return False
         self.updates += 1

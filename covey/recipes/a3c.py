@@ -21,7 +21,7 @@ def build(team: Team, session: Session) -> Task:
     env = session.make_env(acts=team.plays("worker"))
     gradients = team.gradients(every=c.gradients.every, max_lag=c.gradients.max_lag)
     agent = session.make_agent(env, gradients)
-    weights = gradients.weights = team.latest("weights", agent, publish=False)
+    weights = team.latest("weights", agent, publish=False)
     task = team.task()
     task.use(steps.refresh(agent, weights), on="worker")
     task.use(steps.collect(Collector(env, agent, c.unroll), agent), on="worker")
