@@ -81,7 +81,7 @@ class ToOwner:
         self._make = partial(
             team.gradient_link, name, every=every, max_lag=max_lag, writers=writers, owner=owner
         )
-        self._succeeds = team.plays(owner) and team.generation > 0
+        self._succeeds = team.rank == team.ranks(owner)[0] and team.generation > 0
         self.link: Gradients | None = None
         self.updates = 0
 

@@ -192,7 +192,8 @@ class Team:
     def child(self, use: str) -> np.random.SeedSequence:
         """The seed of one use in this member; a successor has another."""
         key = [self.root_seed, *f"{self.role}/{use}".encode(), self.index]
-        return np.random.SeedSequence(key + [self.generation] * (self.generation > 0))
+        # a word of 0 before the generation keeps it apart from an index after a longer use
+        return np.random.SeedSequence(key + [self.generation << 32] * (self.generation > 0))
 
     def common(self, use: str) -> np.random.SeedSequence:
         """The seed of a use that is the same in every member."""
@@ -222,23 +223,27 @@ class Team:
             )
         if not self.waits.alone:
             env.pulse = self.pulse
-        torch.manual_seed(int(self.common("weights").generate_state(1)[0]))
+        torch.manual_seed(first_number(self.common("weights")))
         agent: Algorithm = algorithm(
             spec, config or algorithm.Config(), self.rng("act"), network=network, device=device,
             apply=apply,
         )  # fmt: skip
+        torch.manual_seed(first_number(self.child("torch")))  # else all would drop out alike
         return agent
 
     def block(self, name: str, layout: Layout) -> Block:
         """Memory of that name, the same in all members that ask for it."""
-        if name not in self._blocks:
+        known = self._blocks.get(name)
+        if known is None:
             fd = self.post.memory(name, size_of(layout), signature(layout))
-            self._blocks[name] = Block(layout, fd)
-        return self._blocks[name]
+            known = self._blocks[name] = Block(layout, fd)
+        elif signature(known.layout) != signature(layout):
+            raise UserError(f"'{name}' is the name of something else here; give each link its own.")
+        return known
 
     def count(self, name: str) -> Count:
         """A total over all members."""
-        return Count(self.block(name, count_link.layout(self.size)), self.rank)
+        return Count(name, self.block(name, count_link.layout(self.size)), self.rank)
 
     def latest(
         self, name: str, values: Algorithm | Mapping[str, Array], writer: str = "learner",
@@ -249,9 +254,10 @@ class Team:
         The first member of the writing role publishes what it has now: nobody acts before that.
         """
         arrays = values if isinstance(values, Mapping) else values.weights()
+        write = self.ranks(writer)
         block = self.block(name, snapshot.layout(fields_of(arrays)))
-        link = Latest(name, block, self._waits)
-        if publish and self.rank == self.ranks(writer)[0]:
+        link = Latest(name, block, self._waits, self.rank, write)
+        if publish and self.rank == write[0]:
             link.publish(arrays)
         return link
 
@@ -262,6 +268,8 @@ class Team:
         """Items from each writer to one of the readers; each writer has room for `slots`."""
         if when_full not in ("wait", "drop"):
             raise UserError(f"when_full='{when_full}' is unknown. Known: wait, drop.")
+        if slots < 1 or not fields:
+            raise UserError(f"'{name}' needs at least one slot, and items of at least one array.")
         write, read = self.ranks(writers), self.ranks(readers)
         slots += when_full == "drop"  # one is always being written
         block = self.block(name, ring.layout(fields, slots, len(write)))
@@ -281,6 +289,11 @@ class Team:
         self, name: str, size: int, every: int, max_lag: int | None, writers: str, owner: str
     ) -> Gradients:
         """Flat gradients of `size` numbers from each writer to one owner."""
+        if every < 1 or (max_lag is not None and max_lag < 0):
+            raise UserError(
+                f"'{name}' with every={every}, max_lag={max_lag}: the owner applies the mean of at "
+                "least one gradient, which may be 0 or more versions old."
+            )
         write, read = self.ranks(writers), self.ranks(owner)[:1]
         slots = max(2, -(-every // len(write)) + 1)
         block = self.block(name, gradients_layout(size, slots, len(write)))
@@ -336,6 +349,11 @@ class Team:
         """Give the descriptors back."""
         for block in self._blocks.values():
             block.close()
+
+
+def first_number(seed: np.random.SeedSequence) -> int:
+    """For generators that want a number."""
+    return int(seed.generate_state(1)[0])
 
 
 def run(

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import threading
+
 from covey.errors import UserError
 from covey.memory.block import CELL, Block, Layout, Word, fence
+from covey.types import Metrics
 
 MOST_PERIODS = 64
 
@@ -20,14 +23,16 @@ def layout(num_members: int) -> Layout:
 class Count:
     """A 64-bit total: each member adds to its own cell, whoever reads sums them."""
 
-    def __init__(self, block: Block, rank: int) -> None:
-        self._block = block
+    def __init__(self, name: str, block: Block, rank: int) -> None:
+        self.name, self._block = name, block
+        self._adding = threading.Lock()  # threads of this member share its cell
         self._cell_N, self._own = block["cell"][:, 0], Word(block["cell"][rank])
         self._rows: dict[int, Word] = {}  # the boundary announced last, by period
 
     def add(self, num: int) -> int:
         """Add; the new total comes back."""
-        self._own.value += num
+        with self._adding:
+            self._own.value += num
         return self.total
 
     @property
@@ -76,4 +81,9 @@ class Count:
             for row in range(MOST_PERIODS):
                 if period[row, 0]:
                     period[row, 1] = max(period[row, 1], total // period[row, 0])
-            self._own.value += missing
+            with self._adding:
+                self._own.value += missing
+
+    def gauges(self) -> Metrics:
+        """The total."""
+        return {self.name: float(self.total)}

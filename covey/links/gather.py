@@ -59,19 +59,23 @@ class Gather:
         self._give(item)
         if self._rank not in self._readers:
             return None
-        now = self.rounds
-        self._waits.until(lambda: int(self._round_N.min()) >= now, self._not_here, seconds)
+        self._wait_for_all(seconds)
         fence()
         return [self._read(rank) for rank in range(len(self._who))]
 
     def barrier(self, seconds: float = PATIENCE) -> None:
         """Wait until everybody is here: a gather of nothing."""
         self({}, seconds)
+        self._wait_for_all(seconds)
 
     def gauges(self) -> Metrics:
         """Rounds given, and how many the last member is behind."""
         behind = self.rounds - int(self._round_N.min())
         return {f"{self.name}.rounds": float(self.rounds), f"{self.name}.lag": float(behind)}
+
+    def _wait_for_all(self, seconds: float) -> None:
+        now = self.rounds
+        self._waits.until(lambda: int(self._round_N.min()) >= now, self._not_here, seconds)
 
     def _done_reading(self) -> None:
         if self._rank in self._readers and self._read_N[self._rank] < self.rounds:
@@ -112,8 +116,7 @@ class Gather:
         self.rounds += 1
         self._round_N[self._rank] = self.rounds
         if int(self._round_N.min()) >= self.rounds:  # only the last one makes anybody ready
-            for rank in self._readers:
-                self._waits.ring(rank)
+            self._waits.ring_all()
 
     def _read(self, rank: int) -> dict[str, Array]:
         place = (self.rounds - 1) % PLACES

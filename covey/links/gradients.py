@@ -45,7 +45,7 @@ class Gradients:
         self._stream.put({"gradient": gradient, "version": np.array(version)})
 
     def collect(self, version: int) -> Array | None:
-        """The mean of the next `every` that are not too old for this version of the weights.
+        """The mean of the next `every` that are neither too old nor too new for these weights.
 
         Waits for them; None where nobody else is there and there are not enough yet.
         """
@@ -54,7 +54,7 @@ class Gradients:
             if item is None:
                 return None
             writer, lag = self._writers.index(item.writer), version - int(item.values["version"])
-            if lag > self.max_lag:
+            if not 0 <= lag <= self.max_lag:  # below 0: of weights that a restart has undone
                 self._refused_N[writer] += 1
                 continue
             if self._held:

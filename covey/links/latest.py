@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from covey.errors import UserError
 from covey.links.waits import PATIENCE, Waits
@@ -12,12 +12,13 @@ from covey.types import Array, Metrics
 
 
 class Latest:
-    """Named arrays from one member to all others."""
+    """Named arrays from one member to all others; of the `writers`, ranks, the first is the one."""
 
-    def __init__(self, name: str, block: Block, waits: Waits) -> None:
-        self.name, self._waits = name, waits
+    def __init__(
+        self, name: str, block: Block, waits: Waits, rank: int, writers: Sequence[int]
+    ) -> None:
+        self.name, self._waits, self._rank, self._writers = name, waits, rank, list(writers)
         self._snapshot = Snapshot(block.arrays, name)
-        self._published = 0
 
     @property
     def version(self) -> int:
@@ -30,10 +31,17 @@ class Latest:
         return self._snapshot.seen
 
     def publish(self, values: Mapping[str, Array]) -> int:
-        """Make these the newest; their version comes back."""
-        self._published = self._snapshot.write(values)
-        self._waits.ring_all()
-        return self._published
+        """Make these the newest; the newest version comes back.
+
+        Only the first writer's count: two at once would mix. Others of its role leave it to it.
+        """
+        if self._rank not in self._writers:
+            writer = self._waits.names(self._writers[:1])
+            raise UserError(f"'{self.name}' is published by {writer}; this member only reads it.")
+        if self._rank == self._writers[0]:
+            self._snapshot.write(values)
+            self._waits.ring_all()
+        return self.version
 
     def refresh(self, into: Mapping[str, Array]) -> int | None:
         """Copy the newest values into these arrays; None, at no cost, if they are there already."""
@@ -48,14 +56,17 @@ class Latest:
         """Until there is a version above this one."""
         self._waits.until(
             lambda: self.version > newer_than,
-            lambda: f"version {newer_than + 1} of '{self.name}'; absent: whoever publishes it",
+            lambda: (
+                f"version {newer_than + 1} of '{self.name}'; absent: "
+                f"{self._waits.names(self._writers[:1])}, who publishes it"
+            ),
             seconds,
         )
 
     def gauges(self) -> Metrics:
-        """How far behind this member is, unless it is the one that publishes."""
+        """How far behind this member is, unless it is one that publishes."""
         told = {f"{self.name}.version": float(self.version)}
-        if self._published:
+        if self._rank in self._writers:
             return told
         behind, retries = float(self.version - self.seen), float(self._snapshot.retries)
         return {**told, f"{self.name}.lag": behind, f"{self.name}.retries": retries}

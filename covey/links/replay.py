@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from covey.errors import UserError
-from covey.links.stream import Stream
+from covey.links.stream import Item, Stream
 from covey.memory.block import Layout
 from covey.types import Array, Metrics, Tree
 
@@ -37,6 +37,9 @@ class Replay:
         if self._stream is None:
             self._keep(rows, num)
             return num
+        if any(len(column) != num for column in rows.values()):
+            lengths = ", ".join(f"'{name}' {len(column)}" for name, column in rows.items())
+            raise UserError(f"replay columns must be of one length, but have: {lengths}.")
         for start in range(0, num, CHUNK):
             size = min(CHUNK, num - start)
             part = {name: _padded(column[start : start + size]) for name, column in rows.items()}
@@ -45,15 +48,21 @@ class Replay:
 
     def wait(self, added: int) -> None:
         """Take in what others have added, waiting until it is so many rows in all, ever."""
-        while self._stream is not None and self._reads:
-            item = self._stream.take() if self.added < added else self._stream.take_now()
-            if item is None:
-                return
-            self._keep_item(item.values)
+        if self._stream is None or not self._reads:
+            return
+        while self.added < added and self._keep_item(self._stream.take()):
+            pass
+        for _ in range(self._stream.depth):  # what is there now: more may come for ever
+            self._keep_item(self._stream.take_now())
+        self._stream.give_back()
 
-    def _keep_item(self, item: dict[str, Array]) -> None:
-        num = int(item["rows"])
-        self._keep({name: column[:num] for name, column in item.items() if name != "rows"}, num)
+    def _keep_item(self, item: Item | None) -> bool:
+        if item is None:
+            return False
+        num = int(item.values["rows"])
+        rows = {name: column[:num] for name, column in item.values.items() if name != "rows"}
+        self._keep(rows, num)
+        return True
 
     def _keep(self, rows: dict[str, Array], num: int) -> None:
         if not self.columns:
@@ -86,9 +95,11 @@ class Replay:
         return {name: column[slots] for name, column in self.columns.items()}
 
     def gauges(self) -> Metrics:
-        """Rows ever added and drawn, and what is on its way."""
-        own = {"replay.added": float(self.added), "replay.drawn": float(self.drawn)}
-        return own if self._stream is None else {**own, **self._stream.gauges()}
+        """Rows ever added and drawn, told where they are kept, and what is on its way."""
+        moved = {} if self._stream is None else self._stream.gauges()
+        if not self._reads:
+            return moved
+        return {"replay.added": float(self.added), "replay.drawn": float(self.drawn), **moved}
 
     def state(self) -> Tree:
         """The rows, the counts and the random state."""

@@ -60,15 +60,16 @@ class Shared:
     def publish(self, **values: Any) -> None:
         """Make these values the newest."""
         now = monotonic_ns()
+        if self._snapshots:
+            self._tell({**self._own, **{name: (value, now) for name, value in values.items()}})
         for name, value in values.items():
             self._take(name, value, now)
-            self._own[name] = (value, now)
-        if not self._snapshots:
-            return
+
+    def _tell(self, own: dict[str, tuple[Any, int]]) -> None:
         try:
-            text = json.dumps(self._own, default=_plain).encode()
+            text = json.dumps(own, default=_plain).encode()
         except TypeError as error:
-            raise UserError(f"cannot share {sorted(values)}: {error}.") from None
+            raise UserError(f"cannot share {sorted(own)}: {error}.") from None
         if len(text) > ROOM:
             raise UserError(
                 f"the shared values take {len(text)} bytes, more than {ROOM}; use team.latest."
@@ -76,6 +77,7 @@ class Shared:
         padded = np.zeros(ROOM, np.uint8)
         padded[: len(text)] = np.frombuffer(text, np.uint8)
         self._snapshots[self._rank].write({"size": np.array(len(text)), "text": padded})
+        self._own = own
 
     def refresh(self) -> None:
         """Take in what the others have shared since."""

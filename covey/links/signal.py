@@ -30,7 +30,8 @@ class Flag:
 
     def stop(self, reason: str) -> None:
         """Say why it stops; the first reason stays."""
-        self.reason = self.reason or reason
+        if self.reason is None:
+            self.reason = reason
 
 
 class Signal:

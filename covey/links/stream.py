@@ -51,7 +51,11 @@ class Stream:
 
     def put(self, item: Mapping[str, Array], seconds: float = PATIENCE) -> None:
         """Copy an item in, waiting for room."""
-        assert self._own is not None, f"this member does not write '{self.name}'"
+        if self._own is None:
+            raise UserError(
+                f"'{self.name}' is written by {self._waits.names(self._writers)}, not by this "
+                "member."
+            )
         ring, reader = self._rings[self._own], self._readers[self._own % len(self._readers)]
         if ring.full:
             if reader == self._writers[self._own]:
@@ -69,6 +73,10 @@ class Stream:
         Its arrays stand until the next `take`: the slot is given back only then.
         """
         self.give_back()
+        if not self._mine:
+            raise UserError(
+                f"'{self.name}' is read by {self._waits.names(self._readers)}, not by this member."
+            )
         self._waits.until(
             lambda: any(self._rings[i].depth > 0 for i in self._mine), self._no_item, seconds
         )
