@@ -90,7 +90,7 @@ class Launcher:
         self.roster = Block(roster(num))
         self._memories[ROSTER] = self.roster.fd, signature(self.roster.layout)
         bells = Bells(section(self.roster, "bells")["word"], 0)
-        self.signal = Signal(section(self.roster, "signal"), 0, bells.ring_all)
+        self.signal = Signal(section(self.roster, "signal"), num, bells.ring_all)
         self.pulse_N = section(self.roster, "pulse")["pulse"]
         return self
 
