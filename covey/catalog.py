@@ -166,7 +166,8 @@ def check_members(config: TrainConfig, how: Recipe) -> None:
     if config.workers and (config.engine == "inline" or "workers" not in how.members.values()):
         raise UserError(
             f"workers = {config.workers} has no meaning on the recipe {config.recipe} with the "
-            f"engine {config.engine}: it is one process. Leave it out, or use --recipe a3c."
+            f"engine {config.engine}: it is one process. Leave it out, or choose several: the "
+            "recipe a3c or hogwild on the engine processes."
         )
     if getattr(config.algorithm, "normalize", False) and not how.normalizes:
         raise UserError(

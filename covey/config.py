@@ -118,7 +118,7 @@ def _set(config: TrainConfig, section: str, name: str, key: str, value: Any) -> 
     homes = parts(config)
     if section in ("replay", "gradients") and section not in homes:
         raise UserError(
-            f"{config.algo} on the recipe {config.recipe} has no {section}, so no setting '{key}'."
+            f"{config.algo} on the recipe {config.recipe} has no {section}: leave '{key}' out."
         )
     for home, part in homes.items():
         found = {f.name: f for f in own_fields(part)}
@@ -178,8 +178,10 @@ def converted(key: str, value: Any, kind: Any) -> Any:
         return tuple(converted(key, item, typing.get_args(kind)[0]) for item in value)
     if origin in (bool, str, dict) and isinstance(value, origin):
         return value
+    whole = typing.get_args(kind)[:1] == (int,)
     wanted = {int: "a whole number", float: "a number", bool: "true or false", str: "a text",
-              dict: "a table", tuple: "a list of numbers"}  # fmt: skip
+              dict: "a table",
+              tuple: "a list of whole numbers" if whole else "a list of numbers"}  # fmt: skip
     raise UserError(f"{key} = {value!r} must be {wanted[origin]}.")
 
 

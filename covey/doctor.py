@@ -11,7 +11,9 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-NEEDED = ("torch", "numpy", "gymnasium", "safetensors", "tensorboardX", "threadpoolctl")
+NEEDED = (
+    "torch", "numpy", "gymnasium", "safetensors", "tensorboardX", "threadpoolctl", "cloudpickle",
+)  # fmt: skip
 EXTRAS = {
     "atari": ("ale_py", "ale-py"),
     "box2d": ("Box2D", "box2d"),

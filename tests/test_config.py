@@ -28,19 +28,20 @@ from covey.config import (
 from covey.errors import UserError
 
 
-def config(algo="dqn", **settings):
-    return catalog.configure(algo, "E-v0", settings=settings, use_presets=False)
+def config(case="dqn", **settings):
+    """Of an algorithm, or of an algorithm on a recipe."""
+    algo, _, recipe = case.partition("-")
+    return catalog.configure(algo, "E-v0", recipe or None, settings=settings, use_presets=False)
 
 
+CASES = [*catalog.ALGORITHMS, "a2c-a3c"]
 FIELDS = [
-    (algo, section, f)
-    for algo in catalog.ALGORITHMS
-    for section, part in parts(config(algo)).items()
+    (case, section, f)
+    for case in CASES
+    for section, part in parts(config(case)).items()
     for f in own_fields(part)
+    if case in catalog.ALGORITHMS or section == "gradients"  # the others are the same
 ]
-
-
-TUPLE = tuple[int, ...]
 
 
 def key_of(section, field):
@@ -83,7 +84,9 @@ def test_one_argument_of_an_environment_may_be_a_table():
         ("dqn", "dqn.lrr", "Did you mean 'dqn.lr'"),
         ("dqn", "replay.bacth", "Did you mean 'replay.batch'"),
         ("dqn", "ppo.lr", "unknown configuration key 'ppo.lr'"),
-        ("ppo", "replay.batch", "ppo learns without a replay, so it has no setting"),
+        ("ppo", "replay.batch", "ppo on the recipe serial has no replay: leave 'replay.batch' out"),
+        ("a2c", "gradients.every", "a2c on the recipe serial has no gradients"),
+        ("a2c-a3c", "gradients.evry", "Did you mean 'gradients.every'"),
         ("ppo", "batch", "unknown configuration key 'batch'"),
         ("dqn", "algorithm", "unknown configuration key 'algorithm'"),
         ("dqn", "replay", "unknown configuration key 'replay'"),
@@ -97,7 +100,7 @@ def test_an_unknown_key_names_the_nearest(algo, key, sentence):
     assert sentence in str(caught.value)
 
 
-@pytest.mark.parametrize("algo", catalog.ALGORITHMS)
+@pytest.mark.parametrize("algo", CASES)
 def test_every_leaf_name_is_unique(algo):
     leaves = [f.name for part in parts(config(algo)).values() for f in own_fields(part)]
     assert len(set(leaves)) == len(leaves)
@@ -132,6 +135,7 @@ def test_every_field_says_what_it_is(algo, section, field):
         ([1e2, 3], tuple[int, ...], (100, 3)),
         ([], tuple[int, ...], ()),
         ((5,), tuple[int, ...], (5,)),
+        ([1, 0.5], tuple[float, ...], (1.0, 0.5)),
         ({"a": 1}, dict[str, typing.Any], {"a": 1}),
     ],
 )
@@ -158,6 +162,8 @@ def test_values_become_their_fields_type(value, kind, wanted):
         (3, str, "must be a text"),
         (None, str, "must be a text"),
         (64, tuple[int, ...], "must be a list of whole numbers"),
+        (0.5, tuple[float, ...], "must be a list of numbers"),
+        (["x"], tuple[float, ...], "must be a number"),
         ("64", tuple[int, ...], "must be a list of whole numbers"),
         ([0.5], tuple[int, ...], "must be a whole number"),
         ([[1]], tuple[int, ...], "must be a whole number"),
@@ -183,18 +189,20 @@ def bounds(field):
     return meta["above"], meta["least"], meta["most"]
 
 
-def inner_kind(algo, section, field):
+def kind_of(algo, section, field):
+    """The type of one number, and whether the field is a list of them."""
     part = parts(config(algo))[section]
     kind = typing.get_type_hints(type(part))[field.name]
     if isinstance(kind, types.UnionType):
         kind = next(k for k in kind.__args__ if k is not types.NoneType)
-    return kind
+    listed = typing.get_origin(kind) is tuple
+    return (typing.get_args(kind)[0] if listed else kind), listed
 
 
 @pytest.mark.parametrize(("algo", "section", "field"), FIELDS)
 def test_every_bound_holds_and_is_said(algo, section, field):
     above, least, most = bounds(field)
-    key, kind = key_of(section, field), inner_kind(algo, section, field)
+    key, (kind, listed) = key_of(section, field), kind_of(algo, section, field)
     wrong, right = [], []
     if above > -math.inf:
         wrong += [(above, above), (above - 1, above)]
@@ -205,7 +213,7 @@ def test_every_bound_holds_and_is_said(algo, section, field):
     if most < math.inf:
         wrong += [(most + 1, most)]
         right += [most]
-    as_given = (lambda v: [v]) if kind == TUPLE else (lambda v: v)
+    as_given = (lambda v: [v]) if listed else (lambda v: v)
     for value, bound in wrong:
         with pytest.raises(UserError) as caught:
             override(config(algo), {key: as_given(value)})
@@ -215,13 +223,13 @@ def test_every_bound_holds_and_is_said(algo, section, field):
     for value in right:
         part = parts(override(config(algo), {key: as_given(value)}))[section]
         found = getattr(part, field.name)
-        assert found == (as_given(value) if kind != TUPLE else (value,))
+        assert found == ((value,) if listed else value)
 
 
 @pytest.mark.parametrize(("algo", "section", "field"), FIELDS)
 def test_every_whole_number_has_a_lower_bound(algo, section, field):
     above, least, _ = bounds(field)
-    if inner_kind(algo, section, field) in (int, TUPLE):
+    if kind_of(algo, section, field)[0] is int:
         assert max(above, least) > -math.inf
 
 
@@ -267,7 +275,8 @@ VALUES = st.recursive(
 def again(config, comments=False):
     """Through TOML into the defaults of the same algorithm."""
     read = tomllib.loads(to_toml(config, comments))
-    return override(catalog.configure(config.algo, "other", use_presets=False), read)
+    first = catalog.configure(config.algo, "other", config.recipe, use_presets=False)
+    return override(first, read)
 
 
 @pytest.mark.parametrize("algo", catalog.ALGORITHMS)
@@ -286,6 +295,12 @@ def test_a_configuration_comes_back_from_toml_the_same(
     first = dataclasses.replace(first, env_kwargs=kwargs)
     assert again(first) == first
     assert again(first, comments=True) == first
+
+
+def test_the_settings_of_an_owner_come_back_too():
+    first = config("a2c-a3c", every=3, max_lag=7, workers=5)
+    assert (first.gradients.every, first.gradients.max_lag) == (3, 7)
+    assert again(first) == first
 
 
 @pytest.mark.parametrize(

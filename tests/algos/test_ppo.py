@@ -129,7 +129,7 @@ def test_the_clip_anneals_with_the_step_size(discrete):
     logp = ppo.actor.policy.logp(params, torch.from_numpy(rows["action"])).detach().numpy()
     batch = {k: torch.from_numpy(v) for k, v in {**rows, "logp": logp - 1}.items()}
     cut = []
-    for ppo.optimizer.updates in (0, 2, 4):
+    for ppo.optimizer.apply.updates in (0, 2, 4):
         cut.append(-ppo._loss(batch)[1]["policy_loss"].item())
     assert cut == pytest.approx([1.2, 1.1, 1.0])
 
