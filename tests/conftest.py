@@ -70,10 +70,11 @@ def hygiene():
     """Nothing is left behind: process, zombie, thread, descriptor, shared memory, handler."""
     before = Left()
     yield
-    if Left().beyond(before):
+    more = Left().beyond(before)
+    if more:
         gc.collect()  # a mapping holds a descriptor until its last array is gone
     deadline = time.monotonic() + SETTLE_SECONDS
-    while (more := Left().beyond(before)) and time.monotonic() < deadline:
+    while more and (more := Left().beyond(before)) and time.monotonic() < deadline:
         time.sleep(0.02)
     assert not more
 
@@ -100,6 +101,10 @@ HANDLED = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGCHLD)
 
 def children():
     """(pid, command, state) of the processes whose parent is this one, zombies too."""
+    try:
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:  # none at all: nothing to look for in a long list
+        return
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:
             before, _, after = stat.read_text().rpartition(")")
