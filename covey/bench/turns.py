@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from statistics import median
+from collections.abc import Callable, Mapping, Sequence
 from time import perf_counter
 
 
@@ -30,6 +29,11 @@ def in_turns(
             return said
 
 
-def ratio(above: list[float], below: list[float]) -> float:
-    """The median ratio of what was measured in the same turn."""
-    return median(a / b for a, b in zip(above, below, strict=True))
+def typical(seconds: Sequence[float]) -> float:
+    """The lower quartile: what others do on this machine can only slow a turn down."""
+    return sorted(seconds)[len(seconds) // 4]
+
+
+def ratio(above: Sequence[float], below: Sequence[float]) -> float:
+    """Of what is typical of two things that were measured in turns."""
+    return typical(above) / typical(below)

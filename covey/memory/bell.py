@@ -14,6 +14,7 @@ from covey.types import Array
 FUTEX = {"x86_64": 202, "aarch64": 98}.get(platform.machine(), 202)  # the system call's number
 WAIT, WAKE, EVERYBODY = 0, 1, 2**31 - 1
 LONGEST_NAP = 0.05  # seconds; what a missed ring costs: a CPU may look before others see its store
+SPIN = 0.0001  # seconds of looking again before sleeping: about what being woken costs both sides
 LINE, WORD, ASLEEP = 16, 0, 1  # words of 32 bits
 
 
@@ -47,9 +48,9 @@ class Bells:
 
     def wait(self, ready: Callable[[], bool], seconds: float) -> bool:
         """Sleep until `ready()`, looking again after every ring; False when the time is over."""
-        if ready():
-            return True
         deadline = monotonic() + seconds
+        if ready() or _comes_at_once(ready, deadline):
+            return True
         self._count_sleepers(1)
         try:
             while True:
@@ -75,6 +76,16 @@ class Bells:
             limit = ctypes.byref(Timespec(int(seconds), int(seconds % 1 * 1e9)))
         self._call(ctypes.c_long(FUTEX), address, ctypes.c_int(operation), ctypes.c_int(value),
                    limit, None, ctypes.c_int(0))  # fmt: skip
+
+
+def _comes_at_once(ready: Callable[[], bool], deadline: float) -> bool:
+    """Look for a moment; whoever else wants this processor has it meanwhile."""
+    ends = min(deadline, monotonic() + SPIN)
+    while monotonic() < ends:
+        os.sched_yield()
+        if ready():
+            return True
+    return False
 
 
 def die_with_parent(parent: int) -> None:

@@ -26,5 +26,7 @@ def test_what_is_compared_takes_turns():
     assert len(found["ours"]) == len(found["limit"])
 
 
-def test_a_ratio_is_of_pairs_and_one_bad_turn_does_not_count():
-    assert turns.ratio([2.0, 4.0, 90.0], [1.0, 2.0, 1.0]) == 2.0
+def test_what_is_typical_is_not_moved_by_turns_that_were_disturbed():
+    assert turns.typical([5.0]) == 5.0
+    assert turns.typical([3.0, 1.0, 2.0, 90.0, 80.0, 70.0]) == 2.0
+    assert turns.ratio([4.0, 4.0, 90.0, 4.0], [2.0, 80.0, 2.0, 2.0]) == 2.0
