@@ -8,6 +8,7 @@ from torch import nn
 
 from covey import nets
 from covey.errors import UserError
+from covey.optim import flatten
 from covey.spaces import spec_of
 from covey.types import Leaf, Spec
 
@@ -180,14 +181,20 @@ def test_fast_tanh_is_tanh():
     assert torch.autograd.gradcheck(nets.FastTanh.apply, exact)
 
 
-def test_frozen_copy_is_the_same_network_apart():
-    net = nn.Linear(3, 2)
-    copied = nets.frozen_copy(net)
-    assert torch.equal(copied.weight, net.weight)
-    assert not copied.weight.requires_grad
-    with torch.no_grad():
-        net.weight += 1
-    assert not torch.equal(copied.weight, net.weight)
+def test_weights_are_views_of_all_that_acting_needs():
+    made = spec(Box(-1, 1, (3,)))
+    net, other = (nets.QNet(made, (4,), dueling=False, normalize=True) for _ in range(2))
+    flat, others_flat = flatten(net), flatten(other)
+    net.encoder.update(torch.randn(9, 3))
+    obs = torch.randn(5, 3)
+    assert not torch.equal(other(obs), net(obs))
+    given, into = nets.weights(net, flat), nets.weights(other, others_flat)
+    assert given.keys() == into.keys() == {"flat", *dict(net.named_buffers())}
+    assert len(given) > 1  # what normalises is no parameter
+    for name, value in given.items():
+        into[name][...] = value
+    nets.load(other, others_flat, into)
+    assert torch.equal(other(obs), net(obs))
 
 
 def test_load_weights_writes_in_place():

@@ -9,7 +9,7 @@ from torch import nn
 
 from covey import checkpoint
 from covey.errors import UserError
-from covey.optim import Optimizer, flatten
+from covey.optim import Optimizer, flatten, frozen_copy
 
 LR = 0.01
 TORCH = {
@@ -157,9 +157,67 @@ def test_annealing_falls_to_zero_and_stays():
     assert Optimizer(w, "sgd").progress == 1.0
 
 
+def test_frozen_copy_is_the_same_network_apart():
+    module = net()
+    copied = frozen_copy(module)
+    x = batches(1, 4, 5)[0]
+    assert torch.equal(copied(x), module(x))
+    assert not any(p.requires_grad for p in copied.parameters())
+    assert all(p.requires_grad for p in module.parameters())
+    with torch.no_grad():
+        module[0].weight += 1
+    assert not torch.equal(copied(x), module(x))
+
+
+class Elsewhere:
+    """Keeps vectors in places of its own, and only writes gradients down."""
+
+    def __init__(self):
+        self.updates, self.places, self.seen = 0, {}, []
+
+    def place(self, name, vector):
+        self.places[name] = vector.clone()
+        return self.places[name]
+
+    def apply(self, optimizer, gradient):
+        self.seen.append(gradient.clone())
+        return optimizer.clip(gradient)
+
+    def crossed(self, every):
+        return False
+
+
+def test_who_applies_says_where_vectors_live_and_gets_the_gradients():
+    elsewhere, module = Elsewhere(), net()
+    copied = frozen_copy(module, elsewhere)
+    flat = flatten(module, elsewhere)
+    optimizer = Optimizer(flat, "adam", apply=elsewhere, max_norm=0.01)
+    assert set(elsewhere.places) == {"target", "weights", "mean", "square"}
+    assert flat is elsewhere.places["weights"]
+    assert optimizer.moments["mean"] is elsewhere.places["mean"]
+    with torch.no_grad():
+        for name in ("weights", "target"):
+            elsewhere.places[name].fill_(0.5)
+    assert all((p == 0.5).all() for p in [*module.parameters(), *copied.parameters()])
+    norm = optimizer.step(sum(p.sum() for p in module.parameters()))
+    assert torch.equal(elsewhere.seen[0], torch.ones(len(flat)))
+    assert norm == pytest.approx(len(flat) ** 0.5)
+    assert (flat == 0.5).all()
+    elsewhere.updates = 7
+    assert optimizer.updates == 7
+
+
+def test_each_so_many_updates_are_crossed_once():
+    w = vector()
+    optimizer = Optimizer(w, "sgd")
+    crossed = []
+    for _ in range(7):
+        optimizer.step(w.sum())
+        crossed.append(optimizer.apply.crossed(3))
+    assert crossed == [False, False, True, False, False, True, False]
+
+
 def test_what_is_not_known_is_refused():
-    with pytest.raises(UserError, match="apply='owner'"):
-        Optimizer(vector(), apply="owner")
     with pytest.raises(UserError, match=r"'adamw'.*adam, rmsprop, sgd"):
         Optimizer(vector(), "adamw")
 

@@ -112,13 +112,16 @@ def test_a_replay_that_was_not_saved_makes_resume_inexact(tmp_path):
     assert [e["exact"] for e in events(tmp_path / "run", "resume")] == [False]
 
 
-@pytest.mark.parametrize("continuous", [False, True])
-def test_dict_observations_with_images_resume_exactly(continuous, tmp_path):
+@pytest.mark.parametrize(
+    ("continuous", "threads"),
+    [(False, 1), (True, 1), pytest.param(True, 2, marks=pytest.mark.slow)],
+)
+def test_dict_observations_with_images_resume_exactly(continuous, threads, tmp_path):
     def make():
         return Sight(continuous=continuous)
 
     algo = "ppo" if continuous else "dqn"
-    more = {"normalize": True, "env_kwargs": {}}
+    more = {"normalize": True, "env_kwargs": {}, "threads": threads}
     if algo == "dqn":
         more |= {"warmup": 30, "reuse": 1, "batch": 10}
     quick(algo, make, tmp_path / "whole", steps=120, **more)

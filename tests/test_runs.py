@@ -6,13 +6,15 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from covey import catalog, checkpoint
 from covey.config import TrainConfig
 from covey.errors import UserError
-from covey.runs import Run, find
+from covey.runs import Run, find, save
 from covey.task import Task
+from covey.types import Leaf, Spec
 
 CONFIG = TrainConfig(algo="dqn", env="CartPole-v1")
 
@@ -50,7 +52,7 @@ def test_a_new_folder_holds_the_configuration():
     folder = made(config, Path("mine/deep"))
     text = (folder / "config.toml").read_text()
     assert "lr = 0.25" in text
-    assert "# step size of Adam" in text
+    assert "# step size" in text
 
 
 @pytest.mark.parametrize("value", [None, object(), {1, 2}])
@@ -137,15 +139,44 @@ def test_a_trace_is_what_chrome_opens():
     task.use(fast).use(slow)
     task.run(rounds=3)
     run = Run.create(CONFIG, Path("mine"))
-    run.trace(task)
+    run.trace({"learner 0": task.spans(), "worker 0": [("act", 2.0, 2.5)]})
     run.close()
     events = json.loads((run.folder / "trace.json").read_text())["traceEvents"]
-    assert len(events) == 3 + 6  # front and back halves
-    assert {e["name"] for e in events} == {"fast", "slow"}
-    for e in events:
-        assert (e["ph"], e["pid"], e["tid"]) == ("X", os.getpid(), 0)
-        assert e["dur"] >= 0
-    assert [e["ts"] for e in events] == sorted(e["ts"] for e in events)
+    names = {e["pid"]: e["args"]["name"] for e in events if e["ph"] == "M"}
+    assert list(names.values()) == ["learner 0", "worker 0"]
+    one, two = ([e for e in events if e["ph"] == "X" and e["pid"] == pid] for pid in names)
+    assert len(one) == 3 + 6  # front and back halves
+    assert {e["name"] for e in one} == {"fast", "slow"}
+    assert all((e["tid"], e["dur"] >= 0) == (0, True) for e in one)
+    assert [e["ts"] for e in one] == sorted(e["ts"] for e in one)
+    assert [(e["name"], e["ts"], e["dur"]) for e in two] == [("act", 2e6, 0.5e6)]  # microseconds
+
+
+def test_one_process_has_a_trace_too():
+    run = Run.create(CONFIG, Path("mine"))
+    run.trace({"": [("act", 2.0, 2.5)]})
+    run.close()
+    named, _ = json.loads((run.folder / "trace.json").read_text())["traceEvents"]
+    assert named["args"] == {"name": "covey"}
+
+
+def test_a_checkpoint_is_told_once_and_old_ones_go():
+    told = []
+    spec = Spec({"": Leaf((4,), np.dtype(np.float32))}, num_actions=2, action_dim=0)
+    config = TrainConfig(algo="dqn", env="E-v0", keep=2)
+
+    def tell(kind, **what):
+        told.append((kind, what["env_steps"], what["path"]))
+
+    for step in (1, 2, 2, 3):
+        path = save(Path("mine"), config, {"x": step}, spec, step, tell)
+        assert path == Path("mine") / "checkpoints" / f"step_{step:012d}"
+    assert told == [("checkpoint", step, f"step_{step:012d}") for step in (1, 2, 3)]
+    assert [p.name for p in checkpoint.steps(Path("mine/checkpoints"))] == [
+        "step_000000000003", "step_000000000002",
+    ]  # fmt: skip
+    about = checkpoint.newest_good(Path("mine/checkpoints")).manifest
+    assert (about["env"], about["algo"], about["spec"]) == ("E-v0", "dqn", spec.signature())
 
 
 def test_a_plot_is_a_picture():

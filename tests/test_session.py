@@ -5,6 +5,7 @@ from contextlib import closing, contextmanager
 
 import numpy as np
 import pytest
+import torch
 from badenvs import Counting
 
 import covey
@@ -63,6 +64,25 @@ def test_a_checkpoint_holds_every_part(tmp_path):
     assert set(saved.tree) == {"agent", "collector", "replay", "task", "report", "torch_rng"}
     assert saved.manifest["spec"] == session.spec.signature()
     assert (saved.manifest["env"], saved.manifest["algo"]) == ("Counting", "dqn")
+
+
+def test_a_checkpoint_counts_every_episode_up_to_it(tmp_path):
+    seen = []
+    with opened(tmp_path / "run") as session:
+        session.task.use(lambda ctx: seen.extend(ctx.episodes))
+        session.task.run(env_steps=64)
+        session.done()
+    saved = checkpoint.newest_good(tmp_path / "run" / "checkpoints")
+    assert saved.tree["report"]["returns"]["count"] == len(seen) > 0
+
+
+def test_the_first_weights_are_the_same_whatever_was_computed_before(tmp_path):
+    def first(threads):
+        torch.set_num_threads(threads)
+        with opened(tmp_path / str(threads), hidden=[64, 64]) as session:
+            return digest(session.agent)
+
+    assert first(2) == first(1)
 
 
 @pytest.mark.parametrize("number", SIGNALS)

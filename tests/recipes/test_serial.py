@@ -1,10 +1,14 @@
+from contextlib import ExitStack, closing
+
 import pytest
 from badenvs import Counting
 
 import covey
 from covey import catalog
+from covey.desk import Desk
 from covey.runs import Run
-from covey.session import Session
+from covey.session import Job, Session
+from covey.team import Alone, Team
 
 TINY = {
     "num_envs": 3, "unroll": 8, "eval_every": 0, "checkpoint_every": 0, "eval_episodes": 1,
@@ -15,17 +19,17 @@ TINY = {
 @pytest.fixture
 def session(tmp_path):
     """A session of an algorithm on the counting environment, inside its `with`."""
-    opened = []
+    with ExitStack() as stack:
+        opened = stack.enter_context
 
-    def make(algo, **settings):
-        config = catalog.configure(algo, "Counting", settings={**TINY, **settings})
-        run = Run.create(config, tmp_path / f"run{len(opened)}")
-        opened.append(Session(config, run, Counting, quiet=True))
-        return opened[-1].__enter__()
+        def make(algo, **settings):
+            config = catalog.configure(algo, "Counting", settings={**TINY, **settings})
+            folder = tmp_path / f"run{len(list(tmp_path.iterdir()))}"
+            desk = opened(Desk(config, Run.create(config, folder), quiet=True))
+            team = opened(closing(Team(config.seed, post=Alone(desk.hear))))
+            return opened(Session(Job(config, folder, Counting), team, report=desk.report))
 
-    yield make
-    for one in reversed(opened):
-        one.__exit__(None, None, None)
+        yield make
 
 
 REPLAYED = ["collect", "store", "sample", "learn", "evaluate", "report", "checkpoint"]
