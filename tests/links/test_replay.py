@@ -1,13 +1,18 @@
 """A ring of rows, drawn uniformly, saved and restored."""
 
 import copy
+from functools import partial
 
 import numpy as np
 import pytest
+from seats import seats, together
 
+import covey
 from covey import checkpoint
-from covey.errors import UserError
-from covey.links.replay import Replay
+from covey.envs import make_env
+from covey.errors import Stopped, UserError
+from covey.links.replay import CHUNK, Replay, fields_of
+from covey.team import Team
 
 RECORD = np.dtype([("x", np.float32, (2,)), ("n", np.int64)])
 
@@ -22,7 +27,7 @@ def rows(*numbers):
 
 
 def kept(r):
-    return sorted(r.columns["n"][: len(r)].tolist())
+    return sorted(r.columns["n"][: len(r)].tolist()) if len(r) else []
 
 
 def test_it_fills_and_then_the_oldest_go():
@@ -150,3 +155,137 @@ def test_records(tmp_path):
     again = replay(3)
     assert again.restore(checkpoint.load(checkpoint.save(tmp_path, 1, r.state(), {})).tree)
     np.testing.assert_array_equal(again.sample(9)["obs"], r.sample(9)["obs"])
+
+
+def in_a_team(actor=2, learner=1, capacity=10_000, slots=4):
+    """Replays of the actors, which only add, then of the learners, which keep and draw."""
+    found = []
+    for team in seats(actor=actor, learner=learner):
+        stream = team.stream("replay", fields_of(rows(0)), slots)
+        found.append(Replay(capacity, team.rng("replay"), True, stream, team.plays("learner")))
+    return found
+
+
+def test_rows_of_all_members_are_kept_where_they_are_drawn():
+    one, two, reader = in_a_team()
+    assert one.add(rows(1, 2, 3)) == 3
+    assert two.add(rows(10, 11)) == 2
+    assert one.add(rows(4)) == 1
+    assert (len(one), len(reader)) == (0, 0)
+    reader.wait(6)
+    assert kept(reader) == [1, 2, 3, 4, 10, 11]
+    assert reader.added == 6
+    batch = reader.sample(100)
+    np.testing.assert_array_equal(batch["x"], np.stack([batch["n"], -batch["n"]], axis=1))
+    assert reader._stream.depth == 0  # the slots are free again
+
+
+@pytest.mark.parametrize("num", [0, 1, CHUNK - 1, CHUNK, CHUNK + 1, 3 * CHUNK + 7])
+def test_any_number_of_rows_crosses_in_chunks_and_no_row_of_the_rest(num):
+    one, _, reader = in_a_team()
+    assert one.add(rows(*range(1, num + 1))) == num
+    reader.wait(num)
+    assert kept(reader) == list(range(1, num + 1))
+    assert reader._stream.written == -(-num // CHUNK)
+
+
+def test_it_waits_for_so_many_and_takes_in_what_else_is_there():
+    one, two, reader = in_a_team()
+
+    def add():
+        for number in range(10):
+            one.add(rows(number))
+            two.add(rows(100 + number))
+
+    together(partial(reader.wait, 20), add)
+    assert len(reader) == 20
+    one.add(rows(7))
+    reader.wait(5)  # it has more, and takes in the newest too
+    assert len(reader) == 21
+
+
+def test_writers_that_never_pause_do_not_hold_it_up():
+    one, _, reader = in_a_team()
+    one.add(rows(0))
+    take_now = reader._stream.take_now
+
+    def another():
+        one.add(rows(reader.added + 1))
+        return take_now()
+
+    reader._stream.take_now = another
+    reader.wait(0)
+    assert kept(reader) == [0]
+    assert reader._stream.depth == 1
+
+
+def test_waiting_for_rows_ends_when_all_stop():
+    actor, learner = seats(actor=1, learner=1)
+    stream = learner.stream("replay", fields_of(rows(0)))
+    reader = Replay(10, learner.rng("replay"), True, stream)
+    with pytest.raises(Stopped, match="enough"):
+        together(partial(reader.wait, 1), partial(actor.stop, "enough"))
+
+
+def test_only_readers_wait():
+    one, _, _ = in_a_team()
+    one.wait(10**9)
+    replay().wait(10**9)
+
+
+def test_each_reader_keeps_the_rows_of_its_writers():
+    *writers, first, second = in_a_team(actor=3, learner=2)
+    for number, writer in enumerate(writers):
+        writer.add(rows(number, 10 + number))
+    first.wait(4)
+    second.wait(2)
+    assert kept(first) == [0, 2, 10, 12]
+    assert kept(second) == [1, 11]
+
+
+def test_other_rows_are_refused_where_they_are_added():
+    one, _, reader = in_a_team()
+    with pytest.raises(UserError, match="replay columns must be of one length, but have: 'x' 3, "):
+        one.add({**rows(1, 2, 3), "n": np.arange(2)})
+    with pytest.raises(UserError, match="'n' holds int64"):
+        one.add({**rows(1), "n": np.zeros(1)})
+    with pytest.raises(UserError, match="'new' holds nothing"):
+        one.add({**rows(1), "new": np.zeros(1)})
+    reader.wait(0)
+    assert len(reader) == 0
+
+
+def test_gauges_are_told_where_the_rows_are():
+    one, _, reader = in_a_team()
+    one.add(rows(1, 2))
+    moved = {"replay.written": 1.0, "replay.taken": 0.0, "replay.depth": 1.0, "replay.dropped": 0.0}
+    assert one.gauges() == moved
+    assert reader.gauges() == {"replay.added": 0.0, "replay.drawn": 0.0, **moved}
+    reader.wait(2)
+    reader.sample(7)
+    moved |= {"replay.taken": 1.0, "replay.depth": 0.0}
+    assert reader.gauges() == {"replay.added": 2.0, "replay.drawn": 7.0, **moved}
+    assert replay().gauges() == {"replay.added": 0.0, "replay.drawn": 0.0}
+
+
+def test_a_team_lays_it_out_for_the_rows_of_its_agent():
+    teams = seats(actor=2, learner=1)
+    env = make_env("CartPole-v1", 2)
+    agent = teams[0].agent(covey.DQN, env, covey.DQN.Config(hidden=(4,)))
+    unroll = covey.Collector(env, agent, 20).collect(0)
+    one, two, reader = (team.replay("replay", agent, capacity=50) for team in teams)
+    num = one.add(agent.rows(unroll))
+    two.add(agent.rows(unroll))
+    reader.wait(2 * num)
+    assert (num > 0, len(reader), reader.capacity) == (True, min(50, 2 * num), 50)
+    assert reader.sample(3)["obs"].shape == (3, 4)
+    env.close()
+
+
+def test_a_team_needs_the_agent_to_lay_it_out_and_one_process_does_not():
+    with pytest.raises(UserError) as caught:
+        seats(actor=1, learner=1)[0].replay("rows")
+    assert str(caught.value) == (
+        "team.replay('rows', agent) needs the agent: rows of its form cross processes."
+    )
+    assert Team(1).replay("rows").add(rows(1)) == 1
