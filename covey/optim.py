@@ -120,6 +120,7 @@ class Optimizer:
     def __init__(
         self, flat: Tensor, rule: str = "adam", lr: float = 1e-3, eps: float = 1e-8,
         max_norm: float = math.inf, anneal_updates: int = 0, apply: Apply | None = None,
+        accumulate: int = 1,
     ) -> None:  # fmt: skip
         if rule not in RULES:
             raise UserError(f"optimizer '{rule}' is unknown. Known: {', '.join(RULES)}.")
@@ -128,6 +129,7 @@ class Optimizer:
         self.anneal_updates = anneal_updates
         self._rule, names = RULES[rule]
         self.moments = {name: self.apply.place(name, torch.zeros_like(flat)) for name in names}
+        self.accumulate, self._added = accumulate, 0
         self.skipped = 0  # gradients that were not finite
         self._skipped_in_a_row = 0
 
@@ -145,11 +147,25 @@ class Optimizer:
         return max(0.0, 1 - updates / self.anneal_updates) if self.anneal_updates else 1.0
 
     def step(self, loss: Tensor) -> float:
-        """Apply the gradient of the loss, clipped; its norm before clipping comes back."""
+        """Apply the gradient of the loss, clipped; its norm before clipping comes back.
+
+        With `accumulate`, the mean of so many is applied with the last of them; until then 0.
+        """
         gradient = self.flat.grad
         assert gradient is not None
-        gradient.zero_()
+        if not self._added:
+            gradient.zero_()
         loss.backward()  # type: ignore[no-untyped-call]
+        self._added += 1
+        return self.flush() if self._added >= self.accumulate else 0.0
+
+    def flush(self) -> float:
+        """Apply what has been accumulated so far, if anything."""
+        gradient, added, self._added = self.flat.grad, self._added, 0
+        if not added or gradient is None:
+            return 0.0
+        if added > 1:
+            gradient.div_(added)
         return self.apply.apply(self, gradient)
 
     def clip(self, gradient: Tensor) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-import os
+from collections import Counter
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,7 +27,7 @@ from covey.report import LOG_EVERY_SECONDS, Reporter
 from covey.runs import save
 from covey.task import Task
 from covey.team import Team
-from covey.types import Algorithm, Spec, Tree
+from covey.types import Algorithm, Tree
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,8 +86,6 @@ class Session:
     def make_agent(self, env: Envs, apply: Any = None) -> Algorithm:
         """This member's agent."""
         c = self.config
-        # before the first weights are drawn: they too depend on how many threads compute them
-        torch.set_num_threads(c.threads or self.team.threads or threads_for(env.spec))
         return self.team.agent(self.algorithm, env, c.algorithm, self.network, c.device, apply)
 
     def attach(
@@ -147,6 +145,11 @@ class Session:
             f"       {c.algo} on {env.name}: {c.num_envs} environments {env.how}, {size:,} weights,"
             f" acting in {self.agent.inference}"
         )
+        if self.team.size > 1:
+            roles = Counter(role for role, _ in self.team.members)
+            told = ", ".join(f"{num} {role}{'s' * (num > 1)}" for role, num in roles.items())
+            threads = self.team.threads
+            self._say(f"       {told}; {threads} thread{'s' * (threads > 1)} each")
         self.team.post.tell("start", env_steps=self.task.state()["env_steps"], seed=c.seed)
 
     def _say(self, text: str) -> None:
@@ -231,12 +234,6 @@ class Session:
         elif self.evaluated is not self.agent:
             for name, values in self.evaluated.weights().items():
                 values[...] = weights[name]
-
-
-def threads_for(spec: Spec) -> int:
-    """Small networks are fastest on one thread; convolutions use what there is."""
-    images = any(leaf.is_image for leaf in spec.leaves.values())
-    return len(os.sched_getaffinity(0)) if images else 1
 
 
 def digest(agent: Algorithm) -> str:

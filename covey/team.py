@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
@@ -223,6 +224,8 @@ class Team:
             )
         if not self.waits.alone:
             env.pulse = self.pulse
+        # before the first weights are drawn: they too depend on how many threads compute them
+        torch.set_num_threads(self.threads or threads_for(spec))
         torch.manual_seed(first_number(self.common("weights")))
         agent: Algorithm = algorithm(
             spec, config or algorithm.Config(), self.rng("act"), network=network, device=device,
@@ -354,6 +357,12 @@ class Team:
 def first_number(seed: np.random.SeedSequence) -> int:
     """For generators that want a number."""
     return int(seed.generate_state(1)[0])
+
+
+def threads_for(spec: Spec) -> int:
+    """Small networks are fastest on one thread; convolutions use what there is."""
+    images = any(leaf.is_image for leaf in spec.leaves.values())
+    return len(os.sched_getaffinity(0)) if images else 1
 
 
 def run(

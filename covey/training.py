@@ -90,7 +90,7 @@ def run_all(start: Start, quiet: bool = False) -> Result:
         if members:
             run_members(job, desk, members)
             return desk.result()
-        team = Team(config.seed, post=Alone(desk.hear))
+        team = Team(config.seed, post=Alone(desk.hear), threads=config.threads)
         with closing(team), Session(job, team, saved, report=desk.report) as session:
             desk.stop = session.task.stop
             session.task.run(env_steps=config.steps)
@@ -116,8 +116,9 @@ def run_members(job: Job, desk: Desk, members: dict[str, int]) -> None:
             session.finish()
 
     run_processes(
-        main, seed=job.config.seed, members=members, care=care, hear=desk.hear, begun=desk.begin
-    )
+        main, seed=job.config.seed, members=members, care=care, hear=desk.hear, begun=desk.begin,
+        threads=job.config.threads,
+    )  # fmt: skip
 
 
 def raised(result: Result) -> Result:

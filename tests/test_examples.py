@@ -35,3 +35,32 @@ def test_task_solves_cartpole(capsys):
     told = capsys.readouterr().out
     for step in ("note", "refresh", "evaluate", "collect", "store", "sample", "train"):
         assert f"{step:9} p50" in told
+
+
+@pytest.mark.parametrize("members", [{}, {"worker": 4}], ids=["alone", "workers"])
+def test_hogwild_counts_exactly_and_learns_the_network(members):
+    hogwild, num = load("hogwild"), members.get("worker", 1)
+    counted, learnt = covey.run(hogwild.count, **members), covey.run(hogwild.network, **members)
+    assert counted == ([40] * num if members else 10)
+    for row in learnt if members else [learnt]:
+        assert row == pytest.approx([-1.0] * 4, abs=1e-3)
+
+
+@pytest.mark.slow
+def test_hogwild_q_learning_solves_cartpole():
+    *_, (reason, env_steps) = covey.run(load("hogwild").q_learning, worker=4, evaluator=1)
+    assert reason == "solved"
+    assert env_steps < 500_000
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("members", [{}, {"worker": 3, "learner": 1, "evaluator": 1}],
+                         ids=["alone", "team"])  # fmt: skip
+def test_a3c_solves_cartpole_and_its_account_balances(members):
+    found = covey.run(load("a3c").main, seed=2, **members)
+    reason, env_steps, gauges = found[3] if members else found
+    assert reason == "solved"
+    assert env_steps < 300_000
+    account = {name.partition(".")[2]: value for name, value in gauges.items()}
+    assert account["pushed"] == account["applied"] + account["refused"] + account["pending"]
+    assert account["applied"] > 0

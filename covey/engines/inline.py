@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping
 from contextlib import closing
 from typing import Any
 
+from threadpoolctl import threadpool_limits
+
 from covey.errors import UserError
 from covey.team import Alone, Main, Team
 
@@ -21,5 +23,9 @@ def run(
             f"the engine inline is one process that plays every role, so {told} has no meaning. "
             "Leave it out, or say engine='processes'."
         )
-    with closing(Team(seed, post=Alone(hear))) as team:
+    # numpy multiplies small matrices here: one thread is fastest and gives the same bits
+    with (
+        threadpool_limits(limits=1, user_api="blas"),
+        closing(Team(seed, post=Alone(hear))) as team,
+    ):
         return main(team)

@@ -30,6 +30,7 @@ from covey.team import ROSTER, Main, roster, section
 PRELOAD = ("torch", "cloudpickle", "covey.steps", "covey.apply", "covey.engines.warm")
 LOOK_EVERY = 0.02  # seconds between two looks at the pulses
 BIRTH_SECONDS = 30.0
+MOST_UNBORN = 32  # asked for at once: the wire has room for what both ends say of so many
 DESCRIPTORS = 3  # of the launcher, for each member
 SIGNALS = {signal.SIGINT: "interrupted", signal.SIGTERM: "terminated", signal.SIGUSR1: "requeue"}
 WORDS, BIRTHS, DEATHS = range(3)  # the order in which events are dealt with
@@ -38,7 +39,7 @@ WORDS, BIRTHS, DEATHS = range(3)  # the order in which events are dealt with
 def run(
     main: Main, *, seed: int, members: Mapping[str, int], care: Care | None = None,
     hear: Callable[..., None] | None = None, preload: tuple[str, ...] = PRELOAD,
-    threads: int | None = None, raise_signals: bool = True,
+    threads: int = 0, raise_signals: bool = True,
     begun: Callable[[Callable[[str], None]], None] | None = None,
 ) -> list[Any]:  # fmt: skip
     """What `main` returned in each member, by rank.
@@ -111,7 +112,7 @@ class Launcher:
         self.signal.stop(SIGNALS[signal.Signals(number)])
 
     def run(
-        self, main: Main, seed: int, preload: tuple[str, ...] = PRELOAD, threads: int | None = None
+        self, main: Main, seed: int, preload: tuple[str, ...] = PRELOAD, threads: int = 0
     ) -> list[Any]:
         """Until every member has ended."""
         program = pickled(main)
@@ -138,11 +139,13 @@ class Launcher:
         if reason is not None and self._stop_at is None:
             self._stop_at = now
         beats, phases = self.pulse_N[:, pulse.BEAT].tolist(), self.pulse_N[:, pulse.PHASE].tolist()
+        unborn = sum(place.asked_at is not None for place in self.places)
         for place in self.places:
             if self._stop_at is not None:
                 place.due = None
-            if place.due is not None and now >= place.due:
+            if place.due is not None and now >= place.due and unborn < MOST_UNBORN:
                 self._ask(place, now)
+                unborn += 1
             if place.asked_at is not None and now - place.asked_at > BIRTH_SECONDS:
                 raise MemberError(f"{place.name} was not born in {BIRTH_SECONDS:g} s.")
             if place.pidfd >= 0 and place.killed is None:
