@@ -10,6 +10,7 @@ from covey.errors import UserError, nearest
 BENCHES = {
     "serial": "one process: acting and updating beside the bare environment",
     "transport": "unrolls through a stream beside memcpy and multiprocessing.Queue",
+    "weights": "refreshing and publishing beside memcpy; torn reads",
 }
 
 

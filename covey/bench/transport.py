@@ -1,8 +1,9 @@
 """Unrolls through a stream, beside a plain copy of as many bytes and `multiprocessing.Queue`.
 
-A writer and a reader, two processes of a team. The reader reads an item where it lies, as a learner
-that stacks a batch does, so that one copy is the least there can be: the limit is that copy, made by
-the writer alone into as many slots. The queue is bounded by as many items as the stream.
+A writer and a reader, two processes of a team. The reader reads an item where it lies, so that one
+copy is the least there can be: the limit is that copy, made by the writer alone into as many slots.
+"Copied out" is the same with a reader that copies each item into a batch of its own. The queue is
+bounded by as many items as the stream.
 """
 
 from __future__ import annotations
@@ -42,9 +43,9 @@ def measure(seconds: float = 10.0) -> dict[str, float]:
 def play(team: Team, seconds: float) -> dict[str, float] | None:
     """What the writer and the reader do."""
     writer = {"writers": "writer", "readers": "reader"}
-    orders = team.stream("orders", ORDER, **writer)  # type: ignore[arg-type]
-    unrolls = team.stream("unrolls", UNROLL, SLOTS, **writer)  # type: ignore[arg-type]
-    small = team.stream("small", SMALL, 1024, **writer)  # type: ignore[arg-type]
+    orders = team.stream("orders", ORDER, **writer)
+    unrolls = team.stream("unrolls", UNROLL, SLOTS, **writer)
+    small = team.stream("small", SMALL, 1024, **writer)
     back = team.stream("back", SMALL, 2, writers="reader", readers="writer")
     if team.role == "writer":
         return Writer(orders, unrolls, small, back).measure(seconds)
