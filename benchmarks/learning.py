@@ -4,7 +4,7 @@
 
 Each run is `covey train ALGO ENV --seed S`, then `covey eval` on 20 episodes it has never seen.
 Wall seconds are those of the whole train command, from the start of the process to its end.
-The rows of a complete run are written to benchmarks/results/learning.json.
+The rows are written to benchmarks/results/learning.json, in the place of older ones of that name.
 """
 
 from __future__ import annotations
@@ -31,11 +31,23 @@ class Goal(NamedTuple):
     env: str
     threshold: float
     seeds: range
+    recipe: str = "serial"
+    workers: int = 1
+    words: tuple[str, ...] = ()  # more of the command line
 
     @property
     def name(self) -> str:
         """As --only takes it."""
-        return f"{self.algo}/{self.env}"
+        parts = (self.algo, self.env, *(() if self.recipe == "serial" else (self.recipe,)))
+        return "/".join((*parts, *(word for word in self.words if word != "--set")))
+
+    def command(self, seed: int, folder: Path) -> list[str]:
+        """What trains it."""
+        team = [] if self.recipe == "serial" else ["--workers", str(self.workers)]
+        return [
+            "train", self.algo, self.env, "--recipe", self.recipe, *team, *self.words,
+            "--seed", str(seed), "--out", str(folder), "--quiet",
+        ]  # fmt: skip
 
 
 GOALS = [
@@ -46,6 +58,9 @@ GOALS = [
     Goal("a2c", "Acrobot-v1", -100, range(1, 4)),
     Goal("ppo", "Acrobot-v1", -100, range(1, 4)),
     Goal("ppo", "Pendulum-v1", -250, range(1, 4)),
+    Goal("a2c", "CartPole-v1", 475, range(1, 6), "a3c", 3),
+    Goal("dqn", "CartPole-v1", 475, range(1, 6), "hogwild", 4),
+    Goal("dqn", "CartPole-v1", 475, range(1, 6), "hogwild", 4, ("--set", "n_step=1")),
 ]
 
 
@@ -60,16 +75,17 @@ def covey(*words: str) -> str:
 def run(goal: Goal, seed: int, folder: Path) -> dict[str, Any]:
     """Train on one seed, then look at fresh episodes."""
     began = time.perf_counter()
-    covey("train", goal.algo, goal.env, "--seed", str(seed), "--out", str(folder), "--quiet")
+    covey(*goal.command(seed, folder))
     seconds = time.perf_counter() - began
     words = ("--episodes", str(EPISODES), "--seed", str(EVAL_SEED), "--json")
     found = json.loads(covey("eval", str(folder), *words))
+    *_, newest = (folder / "metrics.jsonl").read_text("utf-8").splitlines()
     return {
-        "algo": goal.algo,
-        "env": goal.env,
+        "name": goal.name,
         "seed": seed,
         "return": found["return_mean"],
         "env_steps": found["env_steps"],
+        "episodes_per_worker": json.loads(newest)["episodes"] // goal.workers,
         "seconds": round(seconds, 2),
         "threshold": goal.threshold,
         "ok": found["return_mean"] >= goal.threshold,
@@ -87,8 +103,9 @@ def chosen(only: str | None) -> list[Goal]:
 def show(row: dict[str, Any]) -> None:
     """One line of the table."""
     print(
-        f"{row['algo']:<5} {row['env']:<12} {row['seed']:>4} {row['return']:>8.1f} "
-        f"{row['env_steps']:>9,} {row['seconds']:>7.2f}  {'ok' if row['ok'] else 'FAILED'}",
+        f"{row['name']:<36} {row['seed']:>4} {row['return']:>8.1f} {row['env_steps']:>9,} "
+        f"{row['episodes_per_worker']:>8,} {row['seconds']:>7.2f}  "
+        f"{'ok' if row['ok'] else 'FAILED'}",
         flush=True,
     )
 
@@ -98,19 +115,22 @@ def main() -> int:
     options = argparse.ArgumentParser(description="train and evaluate every preset")
     options.add_argument("--only", metavar="ALGO/ENV", help="one goal, e.g. ppo/CartPole-v1")
     goals = chosen(options.parse_args().only)
-    print(f"{'algo':<5} {'env':<12} {'seed':>4} {'return':>8} {'env steps':>9} {'seconds':>7}")
+    print(f"{'goal':<36} {'seed':>4} {'return':>8} {'env steps':>9} {'episodes':>8} {'seconds':>7}")
     rows = []
     with tempfile.TemporaryDirectory() as temporary:
         for goal in goals:
             for seed in goal.seeds:
-                folder = Path(temporary) / f"{goal.algo}-{goal.env}-{seed}"
+                folder = Path(temporary) / f"{goals.index(goal)}-{seed}"
                 rows.append(run(goal, seed, folder))
                 show(rows[-1])
     good = sum(row["ok"] for row in rows)
     print(f"{good} of {len(rows)} runs reached their threshold")
-    if len(goals) == len(GOALS):  # a part does not replace the whole table
-        RESULTS.parent.mkdir(exist_ok=True)
-        RESULTS.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
+    RESULTS.parent.mkdir(exist_ok=True)
+    older = json.loads(RESULTS.read_text("utf-8")) if RESULTS.exists() else []
+    order = [goal.name for goal in GOALS]
+    kept = [row for row in older if row["name"] in set(order) - {r["name"] for r in rows}]
+    rows = sorted([*kept, *rows], key=lambda row: (order.index(row["name"]), row["seed"]))
+    RESULTS.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
     return 0 if good == len(rows) else 1
 
 
