@@ -20,9 +20,11 @@ from typing import Any
 import numpy as np
 
 from covey.bench.turns import in_turns, ratio, typical
+from covey.links.stream import Stream
 from covey.memory.bell import die_with_parent
 from covey.memory.block import Layout
 from covey.team import Team, run
+from covey.types import Array
 
 SLOTS = 4
 UNROLL: Layout = {
@@ -42,10 +44,9 @@ def measure(seconds: float = 10.0) -> dict[str, float]:
 
 def play(team: Team, seconds: float) -> dict[str, float] | None:
     """What the writer and the reader do."""
-    writer = {"writers": "writer", "readers": "reader"}
-    orders = team.stream("orders", ORDER, **writer)
-    unrolls = team.stream("unrolls", UNROLL, SLOTS, **writer)
-    small = team.stream("small", SMALL, 1024, **writer)
+    there = partial(team.stream, writers="writer", readers="reader")
+    orders, unrolls = there("orders", ORDER), there("unrolls", UNROLL, SLOTS)
+    small = there("small", SMALL, 1024)
     back = team.stream("back", SMALL, 2, writers="reader", readers="writer")
     if team.role == "writer":
         return Writer(orders, unrolls, small, back).measure(seconds)
@@ -53,28 +54,35 @@ def play(team: Team, seconds: float) -> dict[str, float] | None:
     return None
 
 
-def read(orders: Any, unrolls: Any, small: Any, back: Any) -> None:
+def read(orders: Stream, unrolls: Stream, small: Stream, back: Stream) -> None:
     """Take as many items as ordered, then say so."""
     batch = {name: np.zeros(shape, dtype) for name, (shape, dtype) in UNROLL.items()}
-    while (order := orders.take().values)["kind"] != END:
+    while (order := orders.take().values)["kind"] != END:  # type: ignore[union-attr]
         kind, num = int(order["kind"]), int(order["num"])
         source = unrolls if kind in (LOOK, COPY) else small
         for expected in range(num):
-            item = source.take().values
+            item = source.take().values  # type: ignore[union-attr]
             assert item["number"] == expected
             if kind == ECHO:
                 back.put(item)
-            elif kind == COPY:
-                for name, column in item.items():
-                    batch[name][...] = column
+            if kind == COPY:
+                copy_out(item, batch)
         source.give_back()
         back.put({"number": np.array(num)})
+
+
+def copy_out(item: dict[str, Array], batch: dict[str, Array]) -> None:
+    """What a reader does that keeps what it reads."""
+    for name, column in item.items():
+        batch[name][...] = column
 
 
 class Writer:
     """Puts, and times it until the reader has them all."""
 
-    def __init__(self, orders: Any, unrolls: Any, small: Any, back: Any) -> None:
+    def __init__(
+        self, orders: Stream, unrolls: Stream, small: Stream, back: Stream
+    ) -> None:  # fmt: skip
         self.orders, self.unrolls, self.small, self.back = orders, unrolls, small, back
         self.item = {name: np.ones(shape, dtype) for name, (shape, dtype) in UNROLL.items()}
         self.size = sum(column.nbytes for column in self.item.values())
