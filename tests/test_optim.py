@@ -207,6 +207,31 @@ def test_who_applies_says_where_vectors_live_and_gets_the_gradients():
     assert optimizer.updates == 7
 
 
+def test_the_mean_of_several_gradients_is_one_update():
+    one, three = vector(), vector()
+    xs = batches(3, 33)
+    Optimizer(one, "adam", LR).step(sum(wavy(one, x) for x in xs) / 3)
+    optimizer = Optimizer(three, "adam", LR, accumulate=3)
+    first = three.detach().clone()
+    assert [optimizer.step(wavy(three, x)) for x in xs[:2]] == [0, 0]
+    assert torch.equal(three, first)
+    assert optimizer.step(wavy(three, xs[2])) > 0
+    torch.testing.assert_close(three, one, rtol=1e-5, atol=1e-7)
+    assert optimizer.updates == 1
+    assert optimizer.flush() == 0  # nothing is left over
+
+
+def test_what_has_been_accumulated_can_be_applied_before_its_time():
+    one, other = vector(), vector()
+    x = batches(1, 33)[0]
+    Optimizer(one, "sgd", LR).step(wavy(one, x))
+    optimizer = Optimizer(other, "sgd", LR, accumulate=5)
+    optimizer.step(wavy(other, x))
+    assert optimizer.flush() > 0
+    assert torch.equal(other, one)
+    assert optimizer.updates == 1
+
+
 def test_each_so_many_updates_are_crossed_once():
     w = vector()
     optimizer = Optimizer(w, "sgd")
