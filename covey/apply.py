@@ -93,6 +93,11 @@ class ToOwner:
                 self.link.settle()
         return vector
 
+    def check(self) -> None:
+        """The account of the link balances."""
+        if self.link is not None:
+            self.link.check()
+
     def gauges(self) -> Metrics:
         """Of the link."""
         return {} if self.link is None else self.link.gauges()

@@ -106,6 +106,7 @@ class Session:
             stopping=lambda: task.stopped in SIGNALS.values(),
         )  # fmt: skip
         self._open.callback(self.evaluator.close)
+        self.links = links
         self.reporter = Reporter(
             self.team.post.tell, [link.gauges for link in links],
             max(LOG_EVERY_SECONDS, 0.01 * self.team.size),
@@ -150,6 +151,8 @@ class Session:
             told = ", ".join(f"{num} {role}{'s' * (num > 1)}" for role, num in roles.items())
             threads = self.team.threads
             self._say(f"       {told}; {threads} thread{'s' * (threads > 1)} each")
+        if self.outlives:
+            self._say("       evaluations and checkpoints are of weights in motion: approximate")
         self.team.post.tell("start", env_steps=self.task.state()["env_steps"], seed=c.seed)
 
     def _say(self, text: str) -> None:
@@ -210,7 +213,9 @@ class Session:
             return
         kept = self.task.state()
         reason = self.task.reason or "stopped"
-        self.team.await_others()
+        if self.team.await_others():
+            for link in self.links:
+                link.check()
         self._settle()
         path = self.save()
         evaluation: Evaluation | None = None

@@ -159,14 +159,15 @@ class Team:
         for rank in range(self.size):
             self._waits.ring(rank)
 
-    def await_others(self, seconds: float = 2.0) -> None:
-        """Once all stop: until the others have ended, or that time is over."""
+    def await_others(self, seconds: float = 2.0) -> bool:
+        """Once all stop: until the others have ended; False when that time is over before."""
         deadline = monotonic() + seconds
         while self.size > 1 and monotonic() < deadline:
             phase_N = self.pulse_N[:, pulse_memory.PHASE]
             if np.delete(phase_N == pulse_memory.ENDED, self.rank).all():
-                return
+                return True
             sleep(0.005)
+        return self.size == 1
 
     def plays(self, role: str) -> bool:
         """Whether a step of this role runs here."""

@@ -94,6 +94,11 @@ class Gradients:
             "pending": self._stream.depth + self._num_held.value,
         }
 
+    def check(self) -> None:
+        """The account balances; only asked when nobody pushes."""
+        a = self.account()
+        assert a["pushed"] == a["applied"] + a["refused"] + a["pending"], f"{self.name}: {a}"
+
     def gauges(self) -> Metrics:
         """The account, and how old what was applied had become."""
         told = {f"{self.name}.{key}": float(value) for key, value in self.account().items()}

@@ -63,6 +63,10 @@ class Latest:
             seconds,
         )
 
+    def check(self) -> None:
+        """Nobody has seen what was not published."""
+        assert self.seen <= self.version, f"{self.name}: {self.seen} of {self.version}"
+
     def gauges(self) -> Metrics:
         """How far behind this member is, unless it is one that publishes."""
         told = {f"{self.name}.version": float(self.version)}
