@@ -1,11 +1,12 @@
 """Stop and resume equals never stopped: weights, optimizer, replay, random numbers, envs."""
 
 import json
+import os
 import signal
 
 import numpy as np
 import pytest
-from badenvs import Coin, Sight
+from badenvs import Coin, Counting, Sight
 
 import covey
 from covey import checkpoint
@@ -89,7 +90,10 @@ def quick(algo, env, out, **more):
 
 
 def test_the_same_seed_trains_the_same_weights(tmp_path):
-    runs = [quick("ppo", "CartPole-v1", tmp_path / str(i), seed=s) for i, s in enumerate((5, 5, 6))]
+    runs = [
+        quick("ppo", "CartPole-v1", tmp_path / str(i), seed=seed, steps=100)
+        for i, seed in enumerate((5, 5, 6))
+    ]
     assert runs[0].weights == runs[1].weights != runs[2].weights
 
 
@@ -167,7 +171,10 @@ def test_ctrl_c_saves_says_how_to_go_on_and_exits_130(start_cli, covey_cli, wait
     assert f"resumed at env step {saved:,}, bit for bit" in done.stdout
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGUSR1, 75)])
+@pytest.mark.parametrize(
+    ("number", "code"),
+    [(signal.SIGTERM, 143), pytest.param(signal.SIGUSR1, 75, marks=pytest.mark.slow)],
+)
 def test_other_signals_save_too(number, code, start_cli, wait_for, tmp_path):
     run = start_cli("train", "dqn", "CartPole-v1", "--steps", "10000000", "--set", "until=none",
                     "--out", "run")  # fmt: skip
@@ -180,13 +187,19 @@ def test_other_signals_save_too(number, code, start_cli, wait_for, tmp_path):
 
 
 def test_ctrl_c_in_python_raises_after_saving(tmp_path):
-    import os
-    import threading
+    steps = []
 
-    threading.Timer(1.0, os.kill, [os.getpid(), signal.SIGINT]).start()
+    class Interrupts(Counting):
+        def step(self, action):
+            steps.append(action)
+            if len(steps) == 1000:  # trying it out takes 400
+                os.kill(os.getpid(), signal.SIGINT)
+            return super().step(action)
+
     with pytest.raises(KeyboardInterrupt):
-        quick("ppo", "CartPole-v1", tmp_path / "run", steps=10**9)
-    assert checkpoint.newest_good(tmp_path / "run" / "checkpoints")
+        quick("ppo", Interrupts, tmp_path / "run", steps=10**9)
+    at = checkpoint.newest_good(tmp_path / "run" / "checkpoints").manifest["step"]
+    assert 0 < at <= len(steps) < 1100
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
@@ -221,7 +234,7 @@ def test_what_does_not_fit_is_refused(change, sentence, tmp_path):
     import shutil
 
     folder = tmp_path / "run"
-    quick("ppo", Coin if change == "custom" else "CartPole-v1", folder)
+    quick("ppo", Coin if change == "custom" else "CartPole-v1", folder, steps=20)
     config = folder / "config.toml"
     if change == "env":
         config.write_text(config.read_text().replace("CartPole-v1", "Acrobot-v1"))
@@ -238,5 +251,5 @@ def test_what_does_not_fit_is_refused(change, sentence, tmp_path):
         (path / "manifest.json").write_text(json.dumps(manifest))
     before = (folder / "metrics.jsonl").read_text()
     with pytest.raises(covey.UserError, match=sentence):
-        covey.resume(folder, steps=600 if change == "more" else 900, quiet=True)
+        covey.resume(folder, steps=20 if change == "more" else 900, quiet=True)
     assert (folder / "metrics.jsonl").read_text() == before or change == "space"

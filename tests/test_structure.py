@@ -5,6 +5,7 @@ import os
 import statistics
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -32,11 +33,14 @@ def code_lines(tree, source):
     }
 
 
+@cache
 def parsed():
+    found = []
     for path in FILES:
         source = path.read_text()
         tree = ast.parse(source)
-        yield path, tree, code_lines(tree, source)
+        found.append((path, tree, code_lines(tree, source)))
+    return found
 
 
 def functions():

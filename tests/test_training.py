@@ -28,6 +28,17 @@ def trained(algo="ppo", env="CartPole-v1", **more):
     return covey.train(algo, env, **{**TINY, "hidden": [8], **more})
 
 
+@pytest.fixture(scope="module")
+def once(tmp_path_factory):
+    return trained(out=tmp_path_factory.mktemp("once") / "run").folder
+
+
+@pytest.fixture
+def folder(once, tmp_path):
+    """A trained run, to be spoilt."""
+    return shutil.copytree(once, tmp_path / "run")
+
+
 def test_train_gives_a_result_and_a_folder(tmp_path):
     result = trained(lr=0.01)
     assert (str(result.folder), result.reason) == ("runs/CartPole-v1/ppo-serial-1", "env_steps")
@@ -114,30 +125,29 @@ def test_a_policy_of_dict_observations_acts_in_a_plain_loop(algo, continuous, tm
     def make():
         return Sight(continuous)
 
-    folder = trained(algo, make, steps=16, hidden=[4]).folder
+    folder = trained(algo, make, steps=16, hidden=[4], threads=1).folder
     assert loop(covey.load(folder, env=make), make(), 10)
     with pytest.raises(covey.UserError, match="Give the function that makes it, as env="):
         covey.load(folder)
 
 
-def test_a_policy_also_samples():
-    policy = covey.load(trained().folder)
+def test_a_policy_also_samples(once):
+    policy = covey.load(once)
     obs = np.zeros(4, np.float32)
     assert len({int(policy(obs, greedy=False)) for _ in range(50)}) == 2
     assert len({int(policy(obs)) for _ in range(50)}) == 1
 
 
-def test_a_wrong_observation_is_named():
-    policy = covey.load(trained().folder)
+def test_a_wrong_observation_is_named(once):
+    policy = covey.load(once)
     with pytest.raises(covey.UserError, match=r"field obs has shape \(3,\), its space says \(4,\)"):
         policy(np.zeros(3, np.float32))
 
 
-def test_evaluate_plays_greedy_episodes_and_repeats():
-    folder = trained(steps=32).folder
+def test_evaluate_plays_greedy_episodes_and_repeats(folder):
     found = covey.evaluate(folder, episodes=5)
     assert found["episodes"] == 5
-    assert found["env_steps"] == 32
+    assert found["env_steps"] == 64
     assert found["return_min"] <= found["return_mean"] <= found["return_max"]
     assert found["length_mean"] == found["return_mean"]  # a reward of 1 each step
     assert covey.evaluate(folder, episodes=5) == found
@@ -203,10 +213,9 @@ def test_a_function_may_make_a_whole_vector_environment():
     assert result.evaluation.returns == [15, 15]
 
 
-def test_what_was_not_saved_cannot_be_loaded():
+def test_what_was_not_saved_cannot_be_loaded(folder):
     with pytest.raises(covey.UserError, match="no run with a checkpoint"):
         covey.load()
-    folder = trained().folder
     shutil.rmtree(folder / "checkpoints")
     with pytest.raises(covey.UserError, match="no checkpoint in"):
         covey.load(folder)
@@ -220,8 +229,7 @@ def test_load_takes_the_newest_good_checkpoint():
 
 
 @pytest.mark.parametrize("key", ["step", "env", "algo", "spec"])
-def test_a_manifest_without_a_name_is_a_sentence(key):
-    folder = trained().folder
+def test_a_manifest_without_a_name_is_a_sentence(key, folder):
     (path,) = checkpoint.steps(folder / "checkpoints")
     manifest = json.loads((path / "manifest.json").read_text())
     del manifest[key]
@@ -277,10 +285,9 @@ def test_a_configuration_edited_before_a_resume_works_or_is_a_sentence(key, othe
 
 
 @pytest.mark.parametrize("words", [{"episodes": 0}, {"episodes": -1}, {"seed": -1}])
-def test_evaluate_refuses_what_makes_no_sense(words):
-    folder = trained().folder
-    with pytest.raises(covey.UserError):
-        covey.evaluate(folder, **words)
+def test_evaluate_refuses_what_makes_no_sense(words, once):
+    with pytest.raises(covey.UserError, match="give at least one, and a seed from 0"):
+        covey.evaluate(once, **words)
 
 
 def test_configured_tries_the_environment_first():
