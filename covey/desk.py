@@ -102,8 +102,10 @@ class Desk:
 
     def result(self) -> Result:
         """Draw the curve, write the trace and say how it ended."""
-        assert self._finished is not None, "nobody finished this run"
         told = self._finished
+        if told is None and self.stopping:
+            raise KeyboardInterrupt  # before anybody had begun
+        assert told is not None, "nobody finished this run"
         evaluation = None if told["evaluation"] is None else Evaluation(*told["evaluation"])
         self.run.trace(self.spans)
         self.run.plot()

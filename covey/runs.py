@@ -41,8 +41,12 @@ class Run:
         """A new folder: `out`, or the next free number below runs/<env>/."""
         text = to_toml(config, comments=True)
         folder = _new_folder(config) if out is None else _own_folder(out)
-        (folder / "config.toml").write_text(text, encoding="utf-8")
-        return cls(folder, config)
+        try:
+            (folder / "config.toml").write_text(text, encoding="utf-8")
+            return cls(folder, config)
+        except BaseException:  # Ctrl-C, while TensorBoard's writer is imported
+            _remove(folder)
+            raise
 
     def log(self, row: dict[str, Any]) -> None:
         """One line of metrics."""
@@ -84,11 +88,7 @@ class Run:
         """Close, and remove a folder that holds nothing worth keeping."""
         self.close()
         if not checkpoint.steps(self.checkpoints):
-            shutil.rmtree(self.folder, ignore_errors=True)
-            for parent in self.folder.parents:  # runs/<env> and runs, where they were made for this
-                if self.folder.parts[0] != ROOT.name or parent == Path() or any(parent.iterdir()):
-                    break
-                parent.rmdir()
+            _remove(self.folder)
 
 
 def save(
@@ -113,6 +113,14 @@ def save(
         tell("checkpoint", env_steps=env_steps, path=path.name)
     checkpoint.prune(checkpoints, config.keep)
     return path
+
+
+def _remove(folder: Path) -> None:
+    shutil.rmtree(folder, ignore_errors=True)
+    for parent in folder.parents:  # runs/<env> and runs, where they were made for this
+        if folder.parts[0] != ROOT.name or parent == Path() or any(parent.iterdir()):
+            break
+        parent.rmdir()
 
 
 def _new_folder(config: TrainConfig) -> Path:

@@ -47,6 +47,8 @@ class Care:
 
     def patience_at_stop(self, phase: int, keeps: bool) -> float:
         """The same, once all were asked to stop."""
+        if phase == pulse.RESETTING and keeps:
+            return self.reset  # of the environments that it evaluates on
         if phase == pulse.SAVING or (phase == pulse.RUNNING and keeps):
             return self.last_grace
         return self.grace

@@ -49,18 +49,29 @@ class Tagged(io.TextIOBase):
 
     def __init__(self, control: Control, stream: str) -> None:
         self._control, self._stream, self._rest = control, stream, ""
+        self._writing = threading.RLock()  # threads share it; text that is written may write too
 
     def write(self, text: str) -> int:
         """Keep what is not a whole line yet."""
-        *lines, self._rest = (self._rest + text).split("\n")
-        for line in lines:
-            self._control.tell("print", stream=self._stream, line=line)
+        with self._writing:
+            *lines, self._rest = (self._rest + text).split("\n")
+            for line in lines:
+                self._control.tell("print", stream=self._stream, line=line)
         return len(text)
 
     def flush(self) -> None:
         """Say the rest too."""
-        if self._rest:
-            self.write("\n")
+        with self._writing:
+            if self._rest:
+                self.write("\n")
+
+    def writable(self) -> bool:
+        """Some ask before they write."""
+        return True
+
+    def fileno(self) -> int:
+        """For children, which inherit it: what they print is not tagged."""
+        return {"stdout": 1, "stderr": 2}[self._stream]
 
 
 def live(

@@ -19,6 +19,7 @@ from covey.engines.care import Care, Health
 from covey.engines.nursery import Nursery
 from covey.engines.place import MemberError as MemberError
 from covey.engines.place import Place
+from covey.engines.program import pickled
 from covey.engines.wire import Wire, pair
 from covey.errors import UserError
 from covey.links.signal import Signal
@@ -219,7 +220,9 @@ class Launcher:
             self._give_memory(wire, **what)
         elif kind == "print":
             stream = sys.stderr if what["stream"] == "stderr" else sys.stdout
-            print(f"[{place.name}] {what['line']}", file=stream, flush=True)
+            code = getattr(stream, "encoding", None) or "utf-8"
+            line = what["line"].encode(code, "backslashreplace").decode(code)
+            print(f"[{place.name}] {line}", file=stream, flush=True)
         elif kind == "returned":
             place.returned, place.value = True, what["value"]
         elif kind == "failed":
@@ -309,20 +312,6 @@ class Launcher:
             for name, memory in self._memories.items():
                 if name != ROSTER:
                     os.close(memory[0])
-
-
-def pickled(main: Main) -> bytes:
-    """The program by value: it needs no module, file or `__main__` that others could import."""
-    import cloudpickle
-
-    try:
-        program: bytes = cloudpickle.dumps(main)
-    except Exception as error:
-        raise UserError(
-            f"main cannot be sent to other processes: {error}. It holds on to something that lives "
-            "in this process only (a file, a lock, a generator...): make that inside main."
-        ) from error
-    return program
 
 
 def _short(signature: list[Any]) -> str:

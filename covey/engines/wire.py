@@ -12,6 +12,8 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
+from covey.errors import UserError
+
 LONGEST_LINE = 64 * 2**20
 MOST_FDS = 4
 AT_ONCE = 2**18  # bytes
@@ -25,7 +27,7 @@ class Wire:
         self.open = True
         self._buffer = bytearray()
         self._fds: list[int] = []
-        self._sending = threading.Lock()
+        self._sending = threading.RLock()  # what the collector throws away may say something too
 
     def fileno(self) -> int:
         """For a selector."""
@@ -35,6 +37,11 @@ class Wire:
         """False if the other end has gone. A line says how many descriptors come with it."""
         told = {**message, "fds": len(fds)} if fds else message
         data = memoryview(json.dumps(told).encode() + b"\n")
+        if len(data) > LONGEST_LINE:
+            raise UserError(
+                f"{len(data)} bytes are more than the {LONGEST_LINE} that a message may have. "
+                "Give less, or write it to a file."
+            )
         try:
             with self._sending:
                 sent = socket.send_fds(self.end, [data], fds) if fds else 0
@@ -64,6 +71,8 @@ class Wire:
         self._buffer = bytearray(rest)
         for line in whole:
             message = json.loads(line)
+            if not isinstance(message, dict):
+                raise ValueError(f"{line[:40]!r} is not a message")
             num = message.pop("fds", 0)
             came, self._fds = self._fds[:num], self._fds[num:]
             yield message, came

@@ -14,6 +14,7 @@ import select
 import signal
 import socket
 import sys
+import traceback
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -34,10 +35,12 @@ def main(fd: int, launcher: int) -> None:
             importlib.import_module(name)
     if job["load"]:
         load(program)
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()  # or every member would have a copy of what imports printed
     gc.collect()
     gc.freeze()  # collections in the members do not touch, and so copy, what is here
     wire.send({"ready": os.getpid(), "clean": clean()})
-    Births(wire, job, program).serve()
+    Births(wire, job, program).serve(launcher)
 
 
 def load(program: bytes) -> None:
@@ -74,13 +77,16 @@ class Births:
     def __init__(self, wire: Wire, job: dict[str, Any], program: bytes) -> None:
         self.wire, self.job, self.program = wire, job, program
         self.children: set[int] = set()
+        self.orphaned = False
 
-    def serve(self) -> None:
-        """Until the launcher closes its end; then nobody is left."""
+    def serve(self, launcher: int) -> None:
+        """Until the launcher closes its end, or dies; then nobody is left."""
         woken, wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         signal.set_wakeup_fd(wake)
         signal.signal(signal.SIGCHLD, lambda *_: None)
-        while self.wire.open:
+        signal.signal(signal.SIGHUP, self._orphan)
+        die_with_parent(launcher, by=signal.SIGHUP)
+        while self.wire.open and not self.orphaned:
             sources: list[Any] = [self.wire, woken]
             ready, _, _ = select.select(sources, [], [])
             if woken in ready:
@@ -92,6 +98,9 @@ class Births:
         for pid in self.children:
             os.kill(pid, signal.SIGKILL)
         self._reap(0)
+
+    def _orphan(self, *_: object) -> None:
+        self.orphaned = True
 
     def _bear(self, seat: dict[str, Any], fds: list[int], own: tuple[int, int]) -> None:
         zygote = os.getpid()
@@ -116,21 +125,28 @@ class Births:
         status = 1
         try:
             die_with_parent(zygote)
+            os.setpgid(0, 0)  # what it starts ends with it
             signal.set_wakeup_fd(-1)
-            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            for number in (signal.SIGCHLD, signal.SIGHUP):
+                signal.signal(number, signal.SIG_DFL)
             self.wire.close()
             for fd in own:
                 os.close(fd)
             from covey.engines.member import live
 
             status = live(seat, fds[0], fds[1], self.job, self.program)
+        except BaseException:  # before it could speak
+            os.write(fds[1], traceback.format_exc().encode())
         finally:
             os._exit(status)
 
     def _reap(self, options: int) -> None:
         while self.children:
-            pid, status = os.waitpid(-1, options)
-            if pid == 0:
+            dead = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT | options)
+            if dead is None:
                 return
-            self.children.discard(pid)
-            self.wire.send({"died": pid, "status": os.waitstatus_to_exitcode(status)})
+            with suppress(OSError):  # before its number is free for another
+                os.killpg(dead.si_pid, signal.SIGKILL)
+            _, status = os.waitpid(dead.si_pid, 0)
+            self.children.discard(dead.si_pid)
+            self.wire.send({"died": dead.si_pid, "status": os.waitstatus_to_exitcode(status)})

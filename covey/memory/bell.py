@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import platform
+import signal
 import threading
 from collections.abc import Callable
 from time import monotonic, monotonic_ns
@@ -88,9 +89,8 @@ def _comes_at_once(ready: Callable[[], bool], deadline: float) -> bool:
     return False
 
 
-def die_with_parent(parent: int) -> None:
-    """Be killed when the parent ends; at once if it has ended already."""
-    kill_me = 9
-    ctypes.CDLL(None).prctl(1, kill_me)  # PR_SET_PDEATHSIG
+def die_with_parent(parent: int, by: int = signal.SIGKILL) -> None:
+    """Be killed, or told by another signal, when the parent ends; go if it has ended already."""
+    ctypes.CDLL(None).prctl(1, int(by))  # PR_SET_PDEATHSIG
     if os.getppid() != parent:
         os._exit(1)
