@@ -89,7 +89,7 @@ def preset(env: str) -> dict[str, Any]:
 
 
 def presets() -> dict[str, list[str]]:
-    """For each environment with a preset, the algorithms it is for."""
+    """For each environment, what its preset is for: `dqn`, or `dqn-hogwild` for one recipe."""
     folder = files("covey") / "presets"
     names = sorted(
         f.name.removesuffix(".toml") for f in folder.iterdir() if f.name.endswith(".toml")

@@ -99,15 +99,16 @@ def test_the_choices_are_no_settings(name):
         catalog.configure("ppo", "E", settings={name: "x"})
 
 
-PRESETS = [(env, algo) for env, algos in catalog.presets().items() for algo in algos]
+PRESETS = [(env, case) for env, cases in catalog.presets().items() for case in cases]
 
 
-@pytest.mark.parametrize(("env", "algo"), PRESETS)
-def test_every_preset_configures_and_says_what_it_says(env, algo):
+@pytest.mark.parametrize(("env", "case"), PRESETS)
+def test_every_preset_configures_and_says_what_it_says(env, case):
+    algo, _, recipe = case.partition("-")  # for one recipe only: over the one for all
     assert algo in catalog.ALGORITHMS
-    config = catalog.configure(algo, env)
+    config = catalog.configure(algo, env, recipe or None)
     leaves = {k: v for part in parts(config).values() for k, v in values(part).items()}
-    said = catalog.preset(env)[algo]
+    said = catalog.preset(env)[case]
     for key, value in {**said, **said.get("replay", {})}.items():
         if key != "replay":
             assert leaves[key] == (tuple(value) if isinstance(value, list) else value), key
@@ -117,15 +118,16 @@ def values(part):
     return {name: getattr(part, name) for name in part.__dataclass_fields__}
 
 
-@pytest.mark.parametrize(("env", "algo"), PRESETS)
-def test_every_preset_fits_its_environment(env, algo):
-    if env == "Acrobot-v1" or env == "CartPole-v1" or env == "Pendulum-v1":
-        assert configured(algo, env).algo == algo
+@pytest.mark.parametrize(("env", "case"), PRESETS)
+def test_every_preset_fits_its_environment(env, case):
+    algo, _, recipe = case.partition("-")
+    config = configured(algo, env, recipe or None)
+    assert (config.algo, config.recipe) == (algo, recipe or "serial")
 
 
 def test_every_environment_that_an_algorithm_fits_has_a_preset_for_it():
     have = catalog.presets()
-    assert have["CartPole-v1"] == sorted(catalog.ALGORITHMS)
+    assert set(catalog.ALGORITHMS) <= set(have["CartPole-v1"])
     assert "dqn" not in have["Pendulum-v1"]
     assert "defaults" not in have
 
@@ -167,6 +169,15 @@ def test_gradients_are_configured_for_those_that_push_them():
     assert catalog.configure("a2c", "E", "a3c").gradients is not None
     assert catalog.configure("a2c", "E", "hogwild").gradients is None
     assert catalog.configure("dqn", "E", "hogwild").replay is None  # learns what it just did
+
+
+def test_a_preset_for_a_recipe_comes_over_the_one_for_all_and_below_the_settings():
+    said = catalog.preset("CartPole-v1")
+    assert said["a2c"]["unroll"] != said["a2c-a3c"]["unroll"]
+    config = catalog.configure("a2c", "CartPole-v1", "a3c", settings={"num_envs": 7})
+    assert (config.unroll, config.num_envs) == (said["a2c-a3c"]["unroll"], 7)
+    assert config.algorithm.lr == said["a2c"]["lr"]
+    assert catalog.configure("a2c", "CartPole-v1").unroll == said["a2c"]["unroll"]
 
 
 def test_what_a_preset_says_of_a_replay_is_only_for_recipes_that_have_one():

@@ -441,7 +441,7 @@ def test_saving_and_loading_never_pickles(run, monkeypatch):
 
 
 # the launcher sends `main` to the processes that it starts itself, and nobody else gets one
-PICKLES = {"engines/processes.py", "engines/zygote.py", "engines/member.py"}
+PICKLES = {"engines/program.py", "engines/zygote.py", "engines/member.py"}
 
 
 def test_no_file_imports_a_pickler_or_runs_text():
