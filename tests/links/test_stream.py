@@ -123,6 +123,21 @@ def test_both_ends_wake_each_other():
     assert together(put, take)[1] == list(range(200))
 
 
+def test_whoever_may_go_on_is_rung_and_nobody_else():
+    teams = seats(actor=2, learner=2)
+    links = [team.stream("rows", FIELDS, slots=1) for team in teams]
+    word_N = teams[0]._blocks["roster"]["bells.word"][:, 0]
+
+    def rung(action):
+        word_N[:] = 0
+        action()
+        return np.flatnonzero(word_N).tolist()
+
+    assert rung(lambda: links[1].put(item(1))) == [3]
+    assert rung(links[3].take) == []
+    assert rung(links[3].give_back) == [1]
+
+
 def test_both_ends_stop_waiting_when_all_stop():
     actor, learner = seats(actor=1, learner=1)
     writer, reader = (team.stream("rows", FIELDS, slots=1) for team in (actor, learner))
