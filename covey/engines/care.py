@@ -93,4 +93,5 @@ class Health:
             return None
         if self.short_lives <= 1:
             return 0.0
-        return min(self.care.first_delay * 2.0 ** (self.short_lives - 2), self.care.longest_delay)
+        doubled = 2.0 ** min(self.short_lives - 2, 100)
+        return min(self.care.first_delay * doubled, self.care.longest_delay)

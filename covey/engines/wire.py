@@ -9,6 +9,7 @@ import json
 import os
 import socket
 import threading
+from array import array
 from collections.abc import Iterator
 from typing import Any
 
@@ -55,12 +56,14 @@ class Wire:
 
         With MSG_DONTWAIT, BlockingIOError says that nothing has come.
         """
-        flags |= socket.MSG_CMSG_CLOEXEC
+        # not socket.recv_fds, which leaves out the flags (CPython 3.11)
+        room, flags = socket.CMSG_LEN(4 * MOST_FDS), flags | socket.MSG_CMSG_CLOEXEC
         try:
-            data, fds, _, _ = socket.recv_fds(self.end, AT_ONCE, MOST_FDS, flags)
+            data, came_along, _, _ = self.end.recvmsg(AT_ONCE, room, flags)
         except ConnectionResetError:
-            data, fds = b"", []
-        self._fds += fds
+            data, came_along = b"", []
+        for _, _, numbers in came_along:
+            self._fds += array("i", numbers)
         self.open = bool(data)
         self._buffer += data
         if len(self._buffer) > LONGEST_LINE:
