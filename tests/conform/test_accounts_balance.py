@@ -90,7 +90,7 @@ def test_pushed_is_applied_or_refused_or_pending(everywhere, every, max_lag):
     pushed, applied, refused, pending = found[-1]
     assert pushed > 100
     assert applied > 0
-    assert 0 <= pending < every
+    assert 0 <= pending <= every  # the owner may be applying the newest mean
     if everywhere.engine == "inline":
         assert (applied % every, refused) == (0, 0)
     elif max_lag == 0:

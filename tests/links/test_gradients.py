@@ -293,5 +293,5 @@ def test_the_account_balances_whoever_is_killed(every):
     assert applied > 50
     assert applied // every <= version  # an update whose owner died before it said so
     assert refused > 0
-    assert 0 <= pending < every
+    assert 0 <= pending <= every  # the owner may be applying the newest mean
     assert min(least) >= 0
