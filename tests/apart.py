@@ -16,6 +16,8 @@ from pathlib import Path
 import cloudpickle
 import numpy as np
 
+from covey.memory.bell import die_with_parent
+
 HERE = Path(__file__).parent
 ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 KILLED = -signal.SIGKILL
@@ -50,10 +52,12 @@ def _begin(program):
 def start(action, *args):
     """A process that does it; its pid."""
     assert len(list(Path("/proc/self/task").iterdir())) == 1
+    parent = os.getpid()
     pid = os.fork()
     if pid == 0:
         status = 3
         try:
+            die_with_parent(parent)  # else a failure there would leave it waiting for what we print
             action(*args)
             status = 0
         except BaseException:

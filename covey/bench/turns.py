@@ -16,6 +16,13 @@ def best(action: Callable[[], object], seconds: float = 0.6) -> float:
     return shortest
 
 
+def clocked(action: Callable[[], object]) -> float:
+    """Seconds that it takes."""
+    began = perf_counter()
+    action()
+    return perf_counter() - began
+
+
 def in_turns(
     actions: Mapping[str, Callable[[], float]], seconds: float = 1.0
 ) -> dict[str, list[float]]:

@@ -12,11 +12,11 @@ import itertools
 import os
 from collections.abc import Callable
 from functools import partial
-from time import monotonic, perf_counter, sleep
+from time import monotonic, sleep
 
 import numpy as np
 
-from covey.bench.turns import ratio, typical
+from covey.bench.turns import clocked, ratio, typical
 from covey.memory.block import Word
 from covey.memory.snapshot import COPIES
 from covey.team import Team, run
@@ -129,13 +129,6 @@ class Pair:
             num, before = num + 1, version
         return {"reads": num, "torn": torn, "retries": self.latest.gauges()[
             f"{self.latest.name}.retries"]}  # fmt: skip
-
-
-def clocked(action: Callable[[], object]) -> float:
-    """Seconds that it takes."""
-    began = perf_counter()
-    action()
-    return perf_counter() - began
 
 
 def look(ready: Callable[[], bool], patience: float = 60.0) -> None:

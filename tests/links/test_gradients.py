@@ -254,12 +254,12 @@ def own(team, every, version):
 
 
 def settled(gradients, seconds=10):
-    """The account once the owner has taken in what was pushed, and waits for more."""
+    """The account once the owner has taken in what was pushed."""
     deadline = time.monotonic() + seconds
     while True:
-        found = gradients.account()
-        if not gradients._stream.depth and found["pushed"] == sum(found.values()) - found["pushed"]:
-            return account(gradients)
+        found = tuple(gradients.account().values())
+        if not gradients._stream.depth and found[0] == sum(found[1:]):
+            return found
         assert time.monotonic() < deadline, found
 
 
