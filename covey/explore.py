@@ -30,10 +30,30 @@ def final_epsilon(
     return float(rng.choice(ends, p=chances))
 
 
-def epsilon_greedy(q_BA: Array, epsilon: float, rng: np.random.Generator) -> Array:
-    """The best action, or with probability epsilon any action."""
+def ladder(base: float, power: float, place: tuple[int, int], num_envs: int) -> Array:
+    """base^(1 + power i / (N - 1)) for the environments i of N of this actor (Horgan et al. 2018).
+
+    `place`: the actor's index, and how many there are; each has `num_envs` environments.
+    """
+    return np.power(base, 1 + power * rung(place, num_envs))
+
+
+def spread(low: float, high: float, place: tuple[int, int], num_envs: int) -> Array:
+    """Evenly from `low` to `high` over the environments of all actors (Li et al. 2023)."""
+    return low + (high - low) * rung(place, num_envs)
+
+
+def rung(place: tuple[int, int], num_envs: int) -> Array:
+    """i / (N - 1) of this actor's environments among all N; 0 for a single one."""
+    index, actors = place
+    of: Array = index * num_envs + np.arange(num_envs)
+    return of / max(1, actors * num_envs - 1)
+
+
+def epsilon_greedy(q_BA: Array, epsilon: float | Array, rng: np.random.Generator) -> Array:
+    """The best action, or with probability epsilon (one, or one for each row) any action."""
     action_B: Array = q_BA.argmax(axis=1)
-    if epsilon > 0:
+    if np.any(epsilon):
         random_B = rng.random(len(q_BA)) < epsilon
         if random_B.any():
             action_B[random_B] = rng.integers(q_BA.shape[1], size=int(random_B.sum()))

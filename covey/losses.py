@@ -6,10 +6,19 @@ import torch
 from torch import Tensor
 from torch.nn.functional import huber_loss
 
+from covey.types import Array
+
 
 def huber(error: Tensor, kappa: float = 1.0) -> Tensor:
     """0.5 e^2 within kappa, linear outside (Huber 1964)."""
     return huber_loss(error, torch.zeros_like(error), reduction="none", delta=kappa)
+
+
+def weighted_mean(loss_N: Tensor, weight_N: Array | None) -> Tensor:
+    """The mean over rows, each scaled by its importance weight if rows were not drawn alike."""
+    if weight_N is None:
+        return loss_N.mean()
+    return (loss_N * torch.from_numpy(weight_N).to(loss_N.device)).mean()
 
 
 def quantile_huber(theta_NQ: Tensor, target_NQ: Tensor, kappa: float = 1.0) -> Tensor:

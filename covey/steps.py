@@ -179,7 +179,7 @@ def learn(agent: Algorithm) -> StepFunction:
     def learn(ctx: Ctx) -> None:
         sums: dict[str, list[float]] = {}
         for batch in ctx.batches:
-            for name, value in agent.learn(batch).items():
+            for name, value in agent.learn(batch).metrics.items():
                 sums.setdefault(name, []).append(value)
         ctx.losses = {name: float(np.mean(values)) for name, values in sums.items()}
         ctx.updates = agent.updates

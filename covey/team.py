@@ -230,7 +230,7 @@ class Team:
         torch.manual_seed(first_number(self.common("weights")))
         agent: Algorithm = algorithm(
             spec, config or algorithm.Config(), self.rng("act"), network=network, device=device,
-            apply=apply,
+            apply=apply, place=(self.index, sum(role == self.role for role, _ in self.members)),
         )  # fmt: skip
         torch.manual_seed(first_number(self.child("torch")))  # else all would drop out alike
         return agent

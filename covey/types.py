@@ -123,6 +123,13 @@ class Unroll:
         return len(self.reward_TB)
 
 
+class Learnt(NamedTuple):
+    """What learning from a batch has told."""
+
+    metrics: Metrics
+    priority_N: Array | None = None  # how wrong each row was, where that is known
+
+
 class Algorithm(Protocol):
     """What a recipe needs of an algorithm; nothing here is optional."""
 
@@ -146,7 +153,7 @@ class Algorithm(Protocol):
     def rows(self, unroll: Unroll) -> dict[str, Array]:
         """What there is to learn from an unroll, in numpy."""
 
-    def learn(self, rows: dict[str, Array]) -> Metrics:
+    def learn(self, rows: dict[str, Array]) -> Learnt:
         """Update the weights; `updates` counts the optimizer steps it took."""
 
     def weights(self) -> dict[str, Array]:
@@ -160,3 +167,10 @@ class Algorithm(Protocol):
 
     def restore(self, state: Tree) -> None:
         """Take back what `state` gave."""
+
+
+class Replayed(Algorithm, Protocol):
+    """One that learns rows drawn from a replay; a column `weight`, if there is one, scales each."""
+
+    def priorities(self, rows: dict[str, Array]) -> Array:
+        """How wrong these weights are about each row: what it is first drawn by."""

@@ -33,7 +33,7 @@ def main(team):
 
     def train(ctx):
         for batch in ctx.batches:
-            ctx.loss = agent.learn(batch)["loss"]
+            ctx.loss = agent.learn(batch).metrics["loss"]
         ctx.updates = agent.updates
 
     with team.task() as task:

@@ -29,8 +29,8 @@ class Toy:
     replayed = True
     extra = {}
 
-    def __init__(self, spec, config, rng, network=None, device="cpu", apply=None):
-        self.inner = DQN(spec, config, rng, network, device, apply)
+    def __init__(self, spec, config, rng, network=None, device="cpu", apply=None, **more):
+        self.inner = DQN(spec, config, rng, network, device, apply, **more)
 
     def __getattr__(self, name):
         return getattr(self.__dict__["inner"], name)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from covey.explore import epsilon_greedy, linear
+from covey.explore import epsilon_greedy, ladder, linear, spread
 
 NUM = 60_000
 
@@ -42,3 +42,21 @@ def test_rows_explore_apart():
     action = epsilon_greedy(q, 0.5, np.random.default_rng(2))
     together = (action[::2] & action[1::2]).mean()
     assert together == pytest.approx(1 / 16, abs=0.006)
+
+
+def test_a_ladder_spans_all_actors_and_their_environments():
+    rungs = np.concatenate([ladder(0.4, 7, (i, 3), 2) for i in range(3)])
+    assert rungs == pytest.approx([0.4 ** (1 + 7 * i / 5) for i in range(6)])
+    assert ladder(0.4, 7, (0, 1), 1) == pytest.approx([0.4])
+
+
+def test_a_spread_is_even():
+    found = np.concatenate([spread(0.1, 0.7, (i, 2), 2) for i in range(2)])
+    assert found == pytest.approx([0.1, 0.3, 0.5, 0.7])
+
+
+def test_each_row_has_an_epsilon_of_its_own():
+    rng, q_BA = np.random.default_rng(0), np.tile([1.0, 0.0, 0.0], (3, 1))
+    wanted = np.array([0.0, 0.3, 1.0])
+    taken = np.mean([epsilon_greedy(q_BA, wanted, rng) != 0 for _ in range(20_000)], axis=0)
+    assert taken == pytest.approx(wanted * 2 / 3, abs=0.01)  # a random action may be the best

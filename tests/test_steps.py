@@ -12,6 +12,7 @@ from covey.evaluation import Evaluation
 from covey.links.replay import Replay
 from covey.steps import Collector
 from covey.task import Task, declare
+from covey.types import Learnt
 
 
 class Clock:
@@ -162,7 +163,7 @@ class Learner:
     def learn(self, batch):
         self.batches.append(batch)
         self.updates += 1
-        return {"loss": float(batch["x"].mean()), "size": float(len(batch["x"]))}
+        return Learnt({"loss": float(batch["x"].mean()), "size": float(len(batch["x"]))})
 
 
 def replayed(reuse, batch, warmup, rounds, capacity=10_000):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from covey.config import option
-from covey.types import Array, Metrics, Spec, Tree, Unroll
+from covey.types import Array, Learnt, Spec, Tree, Unroll
 
 if TYPE_CHECKING:
     from torch import nn
@@ -52,6 +52,7 @@ class A2C:
     def __init__(
         self, spec: Spec, config: A2CConfig, rng: np.random.Generator,
         network: nn.Module | None = None, device: str = "cpu", apply: Apply | None = None,
+        place: tuple[int, int] = (0, 1),
     ) -> None:  # fmt: skip
         from covey.onpolicy import Actor  # torch is for those who build networks
         from covey.optim import Optimizer
@@ -84,7 +85,7 @@ class A2C:
         c = self.config
         return advantage_rows(self.module, unroll, c.gamma, c.lambda_, self.device)
 
-    def learn(self, rows: dict[str, Array]) -> Metrics:
+    def learn(self, rows: dict[str, Array]) -> Learnt:
         """One update."""
         from torch.nn.functional import mse_loss
 
@@ -101,12 +102,13 @@ class A2C:
         norm = self.optimizer.step(policy_loss + c.value * value_loss - c.entropy * entropy)
         if c.normalize:
             show(self.module, batch["obs"])
-        return {
+        metrics = {
             "policy_loss": float(policy_loss.detach()),
             "value_loss": float(value_loss.detach()),
             "entropy": float(entropy.detach()),
             "grad_norm": norm,
         }
+        return Learnt(metrics)
 
     def weights(self) -> dict[str, Array]:
         """The network's weights and buffers, and how many updates made them."""

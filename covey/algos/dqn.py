@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from covey.config import option
-from covey.explore import epsilon_greedy, final_epsilon, linear
+from covey.explore import epsilon_greedy, final_epsilon, ladder, linear
 from covey.returns import double_q_target, n_step
-from covey.types import Array, Metrics, Spec, Tree, Unroll
+from covey.types import Array, Learnt, Spec, Tree, Unroll
 
 if TYPE_CHECKING:
     from torch import nn
@@ -41,6 +41,11 @@ class DQNConfig:
     )
     eps_chances: tuple[float, ...] = option((), "how likely each of eps_ends is", least=0, most=1)
     eps_steps: int = option(10_000, "env steps from the one to the other", least=0)
+    eps_ladder: float = option(
+        0.0, "instead, each environment of all actors has its own, from this down; 0 = off",
+        least=0, most=1,
+    )  # fmt: skip
+    eps_power: float = option(7.0, "the last of the ladder is eps_ladder to 1 + this", least=0)
     normalize: bool = option(False, "scale observations by running statistics")
     anneal_updates: int = option(0, "updates over which lr falls to 0; 0 keeps it", least=0)
 
@@ -57,12 +62,14 @@ class DQN:
     def __init__(
         self, spec: Spec, config: DQNConfig, rng: np.random.Generator,
         network: nn.Module | None = None, device: str = "cpu", apply: Apply | None = None,
+        place: tuple[int, int] = (0, 1),
     ) -> None:  # fmt: skip
         from covey import infer, nets, optim  # torch is for those who build networks
 
         self.spec, self.config, self.rng, self.device = spec, config, rng, device
         self.overlap = config.n_step - 1
         self.eps_end = final_epsilon(config.eps_end, config.eps_ends, config.eps_chances, rng)
+        self.place = place
         own = nets.chosen(
             network,
             lambda: nets.QNet(spec, config.hidden, config.dueling, config.normalize),
@@ -86,9 +93,15 @@ class DQN:
         self, obs_B: Array, env_step: int = 0, greedy: bool = False
     ) -> tuple[Array, dict[str, Array]]:
         """Epsilon-greedy, epsilon falling with the env step."""
-        c = self.config
-        epsilon = 0.0 if greedy else linear(env_step, c.eps_start, self.eps_end, c.eps_steps)
+        epsilon = 0.0 if greedy else self.epsilon(env_step, len(obs_B))
         return epsilon_greedy(self.forward(obs_B), epsilon, self.rng), {}
+
+    def epsilon(self, env_step: int, num_envs: int) -> float | Array:
+        """The share of random actions: of all environments, or of each."""
+        c = self.config
+        if c.eps_ladder:
+            return ladder(c.eps_ladder, c.eps_power, self.place, num_envs)
+        return linear(env_step, c.eps_start, self.eps_end, c.eps_steps)
 
     def rows(self, unroll: Unroll) -> dict[str, Array]:
         """One row for each step whose n-step window is whole."""
@@ -108,11 +121,18 @@ class DQN:
             "next_obs": next_obs_TB[keep_TB],
         }
 
-    def learn(self, rows: dict[str, Array]) -> Metrics:
+    def priorities(self, rows: dict[str, Array]) -> Array:
+        """The temporal difference of each row, by the weights that act."""
+        next_N = self.forward(rows["next_obs"]).max(axis=1)
+        q_N = self.forward(rows["obs"])[np.arange(len(next_N)), rows["action"]]
+        error_N: Array = np.abs(rows["return"] + rows["discount"] * next_N - q_N)
+        return error_N
+
+    def learn(self, rows: dict[str, Array]) -> Learnt:
         """One update; every `target_every` of them the target network catches up."""
         import torch
-        from torch.nn.functional import huber_loss
 
+        from covey.losses import huber, weighted_mean
         from covey.nets import as_obs, show
 
         next_target_NA = self.target_forward(rows["next_obs"])
@@ -121,13 +141,15 @@ class DQN:
         obs_N = as_obs(rows["obs"], self.device)
         action_N1 = torch.from_numpy(rows["action"]).to(self.device).unsqueeze(1)
         q_N = self.module(obs_N).gather(1, action_N1).squeeze(1)
-        loss = huber_loss(q_N, torch.from_numpy(target_N).to(self.device))
+        error_N = q_N - torch.from_numpy(target_N).to(self.device)
+        loss = weighted_mean(huber(error_N), rows.get("weight"))
         norm = self.optimizer.step(loss)
         if self.config.normalize:
             show(self.module, obs_N)
         if self.optimizer.apply.crossed(self.config.target_every):
             self.target.load_state_dict(self.module.state_dict())
-        return {"loss": float(loss.detach()), "grad_norm": norm, "q": float(target_N.mean())}
+        metrics = {"loss": float(loss.detach()), "grad_norm": norm, "q": float(target_N.mean())}
+        return Learnt(metrics, error_N.detach().abs().cpu().numpy())
 
     def weights(self) -> dict[str, Array]:
         """The network's weights and buffers, and how many updates made them."""

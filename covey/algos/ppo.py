@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from covey.config import option
-from covey.types import Array, Metrics, Spec, Tensors, Tree, Unroll
+from covey.types import Array, Learnt, Spec, Tensors, Tree, Unroll
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -53,6 +53,7 @@ class PPO:
     def __init__(
         self, spec: Spec, config: PPOConfig, rng: np.random.Generator,
         network: nn.Module | None = None, device: str = "cpu", apply: Apply | None = None,
+        place: tuple[int, int] = (0, 1),
     ) -> None:  # fmt: skip
         from covey.onpolicy import Actor  # torch is for those who build networks
         from covey.optim import Optimizer
@@ -85,7 +86,7 @@ class PPO:
         c = self.config
         return advantage_rows(self.module, unroll, c.gamma, c.lambda_, self.device)
 
-    def learn(self, rows: dict[str, Array]) -> Metrics:
+    def learn(self, rows: dict[str, Array]) -> Learnt:
         """`epochs` passes over the rows in shuffled minibatches of nearly equal size."""
         from covey.nets import as_obs, show, tensors
 
@@ -101,7 +102,7 @@ class PPO:
         if self.config.normalize:
             show(self.module, as_obs(rows["obs"], self.device))
         last = {name: float(value) for name, value in said.items()}  # the last minibatch speaks
-        return {**last, "grad_norm": norm}
+        return Learnt({**last, "grad_norm": norm})
 
     def _loss(self, batch: Tensors) -> tuple[Tensor, dict[str, Tensor]]:
         from torch.nn.functional import mse_loss

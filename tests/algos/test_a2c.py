@@ -82,7 +82,7 @@ def test_one_update_has_the_gradient_of_the_paper(tell, request, kind, scale_adv
     loss = slow_loss(a2c, rows, kind == "continuous")
     grads = torch.autograd.grad(loss, list(a2c.module.parameters()))
     wanted = torch.cat([g.reshape(-1) for g in grads])
-    said = a2c.learn(rows)
+    said = a2c.learn(rows).metrics
     torch.testing.assert_close(a2c.optimizer.flat.grad, wanted, rtol=1e-5, atol=1e-6)
     assert said["grad_norm"] == pytest.approx(wanted.norm().item(), rel=1e-5)
     parts = said["policy_loss"] + 0.5 * said["value_loss"] - 0.1 * said["entropy"]
@@ -120,7 +120,7 @@ def test_the_normaliser_learns_after_the_update(tell, discrete):
     a2c = agent(discrete, normalize=True)
     rows = a2c.rows(tell(discrete).unroll)
     before = slow_loss(a2c, rows, continuous=False).item()  # with statistics of nothing
-    said = a2c.learn(rows)
+    said = a2c.learn(rows).metrics
     parts = said["policy_loss"] + 0.5 * said["value_loss"] - 0.01 * said["entropy"]
     assert parts == pytest.approx(before, rel=1e-5)
     moments = a2c.module.encoder.parts[0].normalize.moments
@@ -146,7 +146,7 @@ def test_a_saved_agent_goes_on_bit_for_bit(tell, request, kind, tmp_path):
         first.act(unroll.obs_TB[0])
     second.restore(checkpoint.load(checkpoint.save(tmp_path, 1, first.state(), {})).tree)
     for unroll in unrolls[3:]:
-        assert first.learn(first.rows(unroll)) == second.learn(second.rows(unroll))
+        assert first.learn(first.rows(unroll)).metrics == second.learn(second.rows(unroll)).metrics
         a, b = first.act(unroll.obs_TB[0]), second.act(unroll.obs_TB[0])
         np.testing.assert_array_equal(a[0], b[0])
     a, b = first.module.state_dict(), second.module.state_dict()

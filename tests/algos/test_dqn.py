@@ -71,7 +71,7 @@ def test_rows_of_records_with_a_truncated_end():
     assert rows["next_obs"]["n"].tolist() == [2, 2]
     assert rows["next_obs"]["x"].tolist() == [[3, 3], [3, 3]]
     assert rows["return"].tolist() == pytest.approx([1.9, 1.0])
-    assert np.isfinite(dqn.learn(rows)["loss"])
+    assert np.isfinite(dqn.learn(rows).metrics["loss"])
 
 
 def batch(tell, spec, dqn, seed=0):
@@ -98,7 +98,7 @@ def test_one_update_has_the_gradient_of_the_paper(tell, discrete, double, duelin
     loss = slow_loss(dqn, rows, double)
     params = list(dqn.module.parameters())
     wanted = torch.cat([g.reshape(-1) for g in torch.autograd.grad(loss, params)])
-    said = dqn.learn(rows)
+    said = dqn.learn(rows).metrics
     torch.testing.assert_close(dqn.optimizer.flat.grad, wanted, rtol=1e-4, atol=1e-6)
     assert said["loss"] == pytest.approx(loss.item(), rel=1e-5)
     assert said["grad_norm"] == pytest.approx(wanted.norm().item(), rel=1e-5)
@@ -111,8 +111,8 @@ def test_q_goes_to_the_target(discrete):
         "obs": obs, "action": np.array([0, 1, 2]), "return": np.array([1, -2, 3], np.float32),
         "discount": np.zeros(3, np.float32), "next_obs": obs,
     }  # fmt: skip
-    first = dqn.learn(rows)["loss"]
-    assert dqn.learn(rows)["loss"] < first
+    first = dqn.learn(rows).metrics["loss"]
+    assert dqn.learn(rows).metrics["loss"] < first
     for _ in range(400):
         dqn.learn(rows)
     np.testing.assert_allclose(dqn.forward(obs)[range(3), range(3)], [1, -2, 3], atol=0.05)
@@ -153,7 +153,7 @@ def test_whole_number_observations_are_learnt(dtype, normalize):
     obs = np.arange(20).reshape(5, 4).astype(dtype)
     ones = np.ones(5, np.float32)
     rows = {"obs": obs, "action": np.array([0, 1, 2, 0, 1]), "return": ones, "discount": ones}
-    said = dqn.learn({**rows, "next_obs": obs[::-1].copy()})
+    said = dqn.learn({**rows, "next_obs": obs[::-1].copy()}).metrics
     assert np.isfinite(said["loss"])
 
 
@@ -161,7 +161,7 @@ def test_the_normaliser_learns_after_the_update(tell, discrete):
     dqn = agent(discrete, normalize=True)
     rows = batch(tell, discrete, dqn)
     loss = slow_loss(dqn, rows, double=True).item()  # with statistics of nothing
-    assert dqn.learn(rows)["loss"] == pytest.approx(loss, rel=1e-5)
+    assert dqn.learn(rows).metrics["loss"] == pytest.approx(loss, rel=1e-5)
     moments = dqn.module.encoder.parts[0].normalize.moments
     assert moments[0].tolist() == [len(rows["obs"])] * 4
     np.testing.assert_allclose(moments[1].numpy(), rows["obs"].mean(0), atol=1e-6)
@@ -190,7 +190,7 @@ def test_a_saved_agent_goes_on_bit_for_bit(tell, discrete, tmp_path):
         first.act(obs, 50)
     second.restore(checkpoint.load(checkpoint.save(tmp_path, 1, first.state(), {})).tree)
     for one in rows[6:]:
-        assert first.learn(one) == second.learn(one)
+        assert first.learn(one).metrics == second.learn(one).metrics
         np.testing.assert_array_equal(first.act(obs, 50)[0], second.act(obs, 50)[0])
     for network in ("module", "target"):
         a, b = getattr(first, network).state_dict(), getattr(second, network).state_dict()

@@ -92,7 +92,7 @@ def test_one_update_has_the_gradient_of_the_paper(tell, request, kind, scale_adv
     loss = slow_loss(ppo, rows, kind == "continuous")
     grads = torch.autograd.grad(loss, list(ppo.module.parameters()))
     wanted = torch.cat([g.reshape(-1) for g in grads])
-    said = ppo.learn(rows)
+    said = ppo.learn(rows).metrics
     torch.testing.assert_close(ppo.optimizer.flat.grad, wanted, rtol=1e-4, atol=1e-5)
     assert said["grad_norm"] == pytest.approx(wanted.norm().item(), rel=1e-4)
     assert ppo.updates == 1
@@ -116,7 +116,7 @@ def test_fresh_rows_have_a_ratio_of_one(tell, discrete):
     for t in range(unroll.num_steps):
         unroll.action_TB[t], extra = ppo.act(unroll.obs_TB[t])
         unroll.extra["logp"][t] = extra["logp"]
-    said = ppo.learn(ppo.rows(unroll))
+    said = ppo.learn(ppo.rows(unroll)).metrics
     assert said["kl"] == pytest.approx(0, abs=1e-5)
     assert said["policy_loss"] == pytest.approx(0, abs=1e-5)  # of centred advantages
 
@@ -175,7 +175,7 @@ def test_a_saved_agent_goes_on_bit_for_bit(tell, request, kind, tmp_path):
         first.act(unroll.obs_TB[0])
     second.restore(checkpoint.load(checkpoint.save(tmp_path, 1, first.state(), {})).tree)
     for unroll in unrolls[3:]:
-        assert first.learn(first.rows(unroll)) == second.learn(second.rows(unroll))
+        assert first.learn(first.rows(unroll)).metrics == second.learn(second.rows(unroll)).metrics
         a, b = first.act(unroll.obs_TB[0]), second.act(unroll.obs_TB[0])
         np.testing.assert_array_equal(a[0], b[0])
     a, b = first.module.state_dict(), second.module.state_dict()
