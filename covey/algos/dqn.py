@@ -131,8 +131,8 @@ class DQN:
     def learn(self, rows: dict[str, Array]) -> Learnt:
         """One update; every `target_every` of them the target network catches up."""
         import torch
+        from torch.nn.functional import huber_loss
 
-        from covey.losses import huber, weighted_mean
         from covey.nets import as_obs, show
 
         next_target_NA = self.target_forward(rows["next_obs"])
@@ -141,15 +141,17 @@ class DQN:
         obs_N = as_obs(rows["obs"], self.device)
         action_N1 = torch.from_numpy(rows["action"]).to(self.device).unsqueeze(1)
         q_N = self.module(obs_N).gather(1, action_N1).squeeze(1)
-        error_N = q_N - torch.from_numpy(target_N).to(self.device)
-        loss = weighted_mean(huber(error_N), rows.get("weight"))
+        loss_N = huber_loss(q_N, torch.from_numpy(target_N).to(self.device), reduction="none")
+        if "weight" in rows:
+            loss_N = loss_N * torch.from_numpy(rows["weight"]).to(self.device)
+        loss = loss_N.mean()
         norm = self.optimizer.step(loss)
         if self.config.normalize:
             show(self.module, obs_N)
         if self.optimizer.apply.crossed(self.config.target_every):
             self.target.load_state_dict(self.module.state_dict())
         metrics = {"loss": float(loss.detach()), "grad_norm": norm, "q": float(target_N.mean())}
-        return Learnt(metrics, error_N.detach().abs().cpu().numpy())
+        return Learnt(metrics, np.abs(q_N.detach().cpu().numpy() - target_N))
 
     def weights(self) -> dict[str, Array]:
         """The network's weights and buffers, and how many updates made them."""
