@@ -33,7 +33,7 @@ $(VENV)/torch:
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(TORCH) numpy
 	touch $@
 
-$(VENV)/installed: $(VENV)/torch pyproject.toml
+$(VENV)/installed: $(VENV)/torch pyproject.toml hatch_build.py covey/memory/sumtree.c
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e .
 	touch $@
 

@@ -83,7 +83,7 @@ class Session:
         self._open.callback(env.close)
         return env
 
-    def make_agent(self, env: Envs, apply: Any = None) -> Algorithm:
+    def make_agent(self, env: Envs, apply: Any = None) -> Any:
         """This member's agent."""
         c = self.config
         return self.team.agent(self.algorithm, env, c.algorithm, self.network, c.device, apply)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
@@ -11,11 +10,11 @@ import numpy as np
 from covey.envs import Envs
 from covey.evaluation import Evaluator
 from covey.links.latest import Latest
-from covey.links.replay import Replay
+from covey.links.replay import Pace, Replay
 from covey.links.waits import Waits
 from covey.memory.pulse import RUNNING
 from covey.task import Ctx, StepFunction, Task, declare
-from covey.types import Algorithm, Array, Final, Tree, Unroll
+from covey.types import Algorithm, Array, Final, Replayed, Tree, Unroll
 
 if TYPE_CHECKING:
     from covey.apply import ToOwner
@@ -135,30 +134,38 @@ def collect(env: Envs | Collector, agent: Algorithm, unroll: int = 32) -> StepFu
     return declare(collect, reads=["env_steps"], writes=["unroll", "env_steps", "episodes"])
 
 
-def store(agent: Algorithm, replay: Replay) -> StepFunction:
+def store(agent: Replayed, replay: Replay) -> StepFunction:
     """Put the rows of ctx.unroll into the replay: writes ctx.stored, how many."""
 
     def store(ctx: Ctx) -> None:
-        ctx.stored = replay.add(agent.rows(ctx.unroll))
+        rows = agent.rows(ctx.unroll)
+        priority_N = agent.priorities(rows) if replay.draw.alpha else None
+        ctx.stored = replay.add(rows, priority_N)
 
     return declare(store, reads=["unroll"], writes=["stored"])
 
 
-def sample(replay: Replay, batch: int, reuse: float = 1.0, warmup: int = 0) -> StepFunction:
+def sample(
+    replay: Replay, batch: int, reuse: float | None = 1.0, warmup: int = 0, ahead: int = 0,
+    most: int | None = None,
+) -> StepFunction:  # fmt: skip
     """Draw batches until every row stored has been drawn `reuse` times on average.
 
-    Writes ctx.batches, which draws each one only when it is asked for. Rows stored before `warmup`
-    rows are there call for no draws.
+    Writes ctx.batches, which draws each one only when it is asked for; `most` bounds them. Rows
+    stored before `warmup` rows are there call for no draws. Where others store, this waits for
+    them, and they for this when they are more than `ahead` rows ahead; without `reuse` nobody
+    waits, and each round draws a batch.
     """
+    replay.pace = Pace(batch, reuse, warmup, ahead)
 
     def sample(ctx: Ctx) -> None:
-        # where others add, wait until there is enough for one batch
-        replay.wait(max(warmup, 1) + math.ceil((replay.drawn + batch) / reuse))
-        ctx.batches = draw() if len(replay) >= max(warmup, 1) else iter(())
+        if not replay.alone:
+            replay.wait()
+        num = int(replay.due() // batch)
+        ctx.batches = draw(num if most is None else min(num, most))
 
-    def draw() -> Iterator[dict[str, Array]]:
-        due = (replay.added - min(warmup, replay.added)) * reuse
-        while replay.drawn + batch <= due:
+    def draw(num: int) -> Iterator[dict[str, Array]]:
+        for _ in range(num):
             yield replay.sample(batch)
 
     return declare(sample, reads=[], writes=["batches"])
@@ -174,17 +181,34 @@ def rows(agent: Algorithm) -> StepFunction:
 
 
 def learn(agent: Algorithm) -> StepFunction:
-    """Learn every batch: writes ctx.losses, the mean of what `learn` said; counts ctx.updates."""
+    """Learn every batch: writes ctx.losses, the mean of what `learn` said; counts ctx.updates.
+
+    Of rows that were drawn by priority it writes ctx.errors, their ids and how wrong they were.
+    """
 
     def learn(ctx: Ctx) -> None:
         sums: dict[str, list[float]] = {}
+        ctx.errors = []
         for batch in ctx.batches:
-            for name, value in agent.learn(batch).metrics.items():
+            learnt = agent.learn(batch)
+            for name, value in learnt.metrics.items():
                 sums.setdefault(name, []).append(value)
+            if "id" in batch:
+                ctx.errors.append((batch["id"], learnt.priority_N))
         ctx.losses = {name: float(np.mean(values)) for name, values in sums.items()}
         ctx.updates = agent.updates
 
-    return declare(learn, reads=["batches"], writes=["losses", "updates"])
+    return declare(learn, reads=["batches"], writes=["losses", "updates", "errors"])
+
+
+def revise(replay: Replay) -> StepFunction:
+    """Tell the replay how wrong the rows were that have been learnt."""
+
+    def revise(ctx: Ctx) -> None:
+        for id_N, error_N in ctx.errors:
+            replay.revise(id_N, error_N)
+
+    return declare(revise, reads=["errors"], writes=[])
 
 
 def refresh(agent: Algorithm, weights: Latest) -> StepFunction:

@@ -19,8 +19,8 @@ from covey.links.gather import layout as gather_layout
 from covey.links.gradients import Gradients
 from covey.links.gradients import layout as gradients_layout
 from covey.links.latest import Latest, fields_of
-from covey.links.replay import Replay
-from covey.links.replay import fields_of as chunk_fields
+from covey.links.replay import Replay, Share
+from covey.links.replay import layout as replay_layout
 from covey.links.shared import Shared
 from covey.links.signal import Signal
 from covey.links.stream import Stream
@@ -29,6 +29,7 @@ from covey.memory import pulse as pulse_memory
 from covey.memory import ring, snapshot
 from covey.memory.bell import Bells
 from covey.memory.block import Block, Layout, new_memory, signature, size_of
+from covey.memory.priorities import Draw
 from covey.memory.pulse import Pulse
 from covey.task import Task
 from covey.types import Algorithm, Array, Spec
@@ -306,21 +307,28 @@ class Team:
 
     def replay(
         self, name: str, agent: Algorithm | None = None, capacity: int = 100_000,
-        save_rows: bool = True, writers: str = "actor", reader: str = "learner",
+        save_rows: bool = True, writers: str = "actor", readers: str = "learner",
+        alpha: float = 0.0, beta: float = 0.4, anneal: int = 0,
     ) -> Replay:  # fmt: skip
-        """Rows to learn from again and again, kept where they are learnt from."""
-        rng = self.rng(f"replay/{name}")
-        if self.roles is None or self.size == 1:
-            return Replay(capacity, rng, save_rows)
+        """Rows to learn from again and again, kept where they are written.
+
+        With `alpha` they are drawn by priority, and weighted by `beta`, which rises to 1 over
+        `anneal` batches.
+        """
+        rng, draw = self.rng(f"replay/{name}"), Draw(alpha, beta, anneal)
+        alone = self.roles is None or self.size == 1
         if agent is None:
+            if alone:
+                return Replay(capacity, rng, save_rows, draw, name=name)
             raise UserError(
                 f"team.replay('{name}', agent) needs the agent: rows of its form cross processes."
             )
         from covey.steps import example_rows
 
-        fields = chunk_fields(example_rows(agent))
-        stream = self.stream(name, fields, 4, writers=writers, readers=reader)
-        return Replay(capacity, rng, save_rows, stream, self.plays(reader))
+        write, read = ([0], [0]) if alone else (self.ranks(writers), self.ranks(readers))
+        form = replay_layout(example_rows(agent), capacity, len(write), len(read))
+        share = None if alone else Share(self._waits, self.rank, write, read)
+        return Replay(capacity, rng, save_rows, draw, self.block(name, form), share, name)
 
     def in_place(self, name: str = "network") -> InPlace:
         """All workers apply their gradients to the same memory, without a lock (Hogwild!)."""

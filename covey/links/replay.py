@@ -1,83 +1,172 @@
-"""`replay`: rows kept in a ring where they are learnt from, drawn uniformly."""
+"""`replay`: rows stay where they were written, and are drawn from everywhere.
+
+Each writer has a shard, a ring that all see and only it writes. A row's number counts the rows of
+its shard, never goes back, and so says whether a slot still holds that row: `begun` is raised
+before the slots of new rows are touched, `head` once they are whole. Writers wait for nobody but
+for the pace. Each reader draws from its own share of the shards.
+"""
 
 from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
 from covey.errors import UserError
-from covey.links.stream import Item, Stream
-from covey.memory.block import Layout
+from covey.links.waits import Waits
+from covey.memory.block import CELL, Block, Layout, fence
+from covey.memory.priorities import Draw, Priorities
 from covey.types import Array, Metrics, Tree
 
-CHUNK = 256  # rows that cross processes at once
+ROW = "row."  # before the name of a column, which may be any
+REUSED = 2**16  # bytes of a column of a batch, from which on its memory is used again
+TRIES = 100  # to draw rows that nobody overwrites meanwhile
+
+
+class Pace(NamedTuple):
+    """Rows drawn for each row added after the first `warmup`; without `reuse` nobody waits."""
+
+    batch: int = 1
+    reuse: float | None = None
+    warmup: int = 0
+    ahead: int = 0  # rows that writers may add before they are due
+
+
+class Share(NamedTuple):
+    """This member's place: the ranks that write, each its shard, and those that read."""
+
+    waits: Waits
+    rank: int
+    writers: Sequence[int]
+    readers: Sequence[int]
+
+
+def layout(rows: Mapping[str, Array], capacity: int, shards: int, readers: int) -> Layout:
+    """Shards side by side, so that rows of all of them are one look-up."""
+    size = shards * -(-capacity // shards)
+    columns = {ROW + name: ((size, *v.shape[1:]), v.dtype) for name, v in rows.items()}
+    words = {name: ((shards, CELL), "i8") for name in ("begun", "head", "floor", "waiting")}
+    return {**columns, "first": ((size,), "f4"), **words, "drawn": ((readers, CELL), "i8")}
 
 
 class Replay:
-    """The newest `capacity` rows. The first `add` makes the columns and fixes their form.
-
-    With a stream, rows come in at its writers and are kept where they are drawn, at its reader.
-    """
+    """The newest rows, `capacity` in all. Without a block the first rows added fix their form."""
 
     def __init__(
         self, capacity: int, rng: np.random.Generator, save_rows: bool = True,
-        stream: Stream | None = None, reads: bool = True,
+        draw: Draw | None = None, block: Block | None = None, share: Share | None = None,
+        name: str = "replay",
     ) -> None:  # fmt: skip
         self.capacity, self.rng, self.save_rows = capacity, rng, save_rows
-        self._stream, self._reads = stream, reads
+        self.name, self.draw, self.pace = name, draw or Draw(), Pace()
+        self._waits, rank, self._writers, self._readers = share or Share(Waits(), 0, [0], [0])
+        self.alone = share is None
+        self._fence: Callable[[], object] = bool if share is None else fence  # or nothing
+        self.shards, readers = len(self._writers), len(self._readers)
+        if readers > self.shards:
+            raise UserError(
+                f"'{name}' has {readers} readers and {self.shards} writers; each reader needs a "
+                "writer of its own."
+            )
+        self.size = -(-capacity // self.shards)  # of a shard
+        self._own = self._writers.index(rank) if rank in self._writers else None
+        self._reader = self._readers.index(rank) if rank in self._readers else None
+        self._mine_S = np.arange(self.shards) % readers == (self._reader or 0)
+        self._forgotten_S = np.zeros(self.shards, np.int64)
+        self.block: Block | None = None
         self.columns: dict[str, Array] = {}
-        self.added = 0  # rows ever added
-        self.drawn = 0  # rows ever drawn
+        self.priorities: Priorities | None = None
+        self.refused = self.torn = 0
+        self.waited = 0.0  # seconds
+        self._rooms: dict[tuple[str, int], list[Array]] = {}
+        if block is not None:
+            self._open(block)
+
+    def _open(self, block: Block) -> None:
+        self.block = block
+        self.columns = {
+            key.removeprefix(ROW): a for key, a in block.arrays.items() if key.startswith(ROW)
+        }
+        self._begun_S, self._head_S, self._floor_S, self._waiting_S, self._drawn_R = (
+            block[name][:, 0] for name in ("begun", "head", "floor", "waiting", "drawn")
+        )
+        self._first_M = block["first"]
+        if self.draw.alpha and self._reader is not None:
+            self.priorities = Priorities(self.draw, self.shards, self.size)
+
+    @property
+    def added(self) -> int:
+        """Rows ever added, by all writers."""
+        return 0 if self.block is None else int(self._head_S.sum())
+
+    @property
+    def drawn(self) -> int:
+        """Rows ever drawn, by all readers."""
+        return 0 if self.block is None else int(self._drawn_R.sum())
 
     def __len__(self) -> int:
-        return min(self.added, self.capacity)
+        return 0 if self.block is None else int(self._there()[1].sum())
 
-    def add(self, rows: dict[str, Array]) -> int:
-        """Take N rows in; the oldest make room. Returns N."""
-        num = len(next(iter(rows.values())))
-        if self._stream is None:
-            self._keep(rows, num)
-            return num
-        if any(len(column) != num for column in rows.values()):
-            lengths = ", ".join(f"'{name}' {len(column)}" for name, column in rows.items())
-            raise UserError(f"replay columns must be of one length, but have: {lengths}.")
-        for start in range(0, num, CHUNK):
-            size = min(CHUNK, num - start)
-            part = {name: _padded(column[start : start + size]) for name, column in rows.items()}
-            self._stream.put({"rows": np.array(size), **part})
+    def _there(self) -> tuple[Array, Array]:
+        """Of each shard, the number of the first row that stands whole, and how many I may draw."""
+        head_S = self._head_S.copy()  # before `begun`: no row is counted that has gone
+        self._fence()
+        oldest_S = np.maximum(self._begun_S - self.size, self._floor_S)
+        np.maximum(oldest_S, self._forgotten_S, out=oldest_S)
+        return oldest_S, np.maximum(head_S - oldest_S, 0) * self._mine_S
+
+    def add(self, rows: Mapping[str, Array], priority_N: Array | None = None) -> int:
+        """Take N rows in; the oldest make room. Returns N. Waits where too little was drawn.
+
+        Rows without a priority are as likely as the likeliest that there is.
+        """
+        num = self._check(rows)
+        if self.block is None:
+            self._open(Block(layout(rows, self.capacity, self.shards, 1)))
+        if self._own is None:
+            raise UserError(
+                f"'{self.name}' is written by {self._waits.names(self._writers)}, not by this "
+                "member."
+            )
+        if not self.alone:
+            self._await(self._may_add, lambda: f"rows of '{self.name}' to be drawn")
+        for start in range(0, num, self.size):
+            part = slice(start, min(num, start + self.size))
+            self._put(self._own, rows, part, priority_N)
+        if not self.alone:
+            for rank in self._readers:
+                self._waits.ring(rank)
         return num
 
-    def wait(self, added: int) -> None:
-        """Take in what others have added, waiting until it is so many rows in all, ever."""
-        if self._stream is None or not self._reads:
-            return
-        while self.added < added and self._keep_item(self._stream.take()):
-            pass
-        for _ in range(self._stream.depth):  # what is there now: more may come for ever
-            self._keep_item(self._stream.take_now())
-        self._stream.give_back()
-
-    def _keep_item(self, item: Item | None) -> bool:
-        if item is None:
-            return False
-        num = int(item.values["rows"])
-        rows = {name: column[:num] for name, column in item.values.items() if name != "rows"}
-        self._keep(rows, num)
-        return True
-
-    def _keep(self, rows: dict[str, Array], num: int) -> None:
-        if not self.columns:
-            shape = (self.capacity,)
-            self.columns = {k: np.zeros(shape + v.shape[1:], v.dtype) for k, v in rows.items()}
-        self._check(rows, num)
-        start = max(0, num - self.capacity)
-        slots = (self.added + np.arange(start, num)) % self.capacity
+    def _put(
+        self, shard: int, rows: Mapping[str, Array], part: slice, priority_N: Array | None
+    ) -> None:
+        num, head = part.stop - part.start, int(self._head_S[shard])
+        # what a death left half overwritten, a successor does not call whole again
+        self._begun_S[shard] = max(int(self._begun_S[shard]), head + num)
+        self._fence()
+        at = head % self.size
+        start, fits = shard * self.size, min(num, self.size - at)
+        here, rest = slice(start + at, start + at + fits), slice(start, start + num - fits)
+        cut = part.start + fits
         for name, column in self.columns.items():
-            column[slots] = rows[name][start:]
-        self.added += num
+            column[here] = rows[name][part.start : cut]
+            if fits < num:
+                column[rest] = rows[name][cut : part.stop]
+        if self.draw.alpha:
+            first_N = np.full(part.stop, np.nan) if priority_N is None else priority_N
+            self._first_M[here] = first_N[part.start : cut]
+            self._first_M[rest] = first_N[cut : part.stop]
+        self._fence()
+        self._head_S[shard] = head + num
 
-    def _check(self, rows: dict[str, Array], num: int) -> None:
-        for name in self.columns.keys() | rows.keys():
-            column, value = self.columns.get(name), rows.get(name)
+    def _check(self, rows: Mapping[str, Array]) -> int:
+        num = len(next(iter(rows.values())))
+        columns = self.columns or rows
+        for name in columns.keys() | rows.keys():
+            column, value = columns.get(name), rows.get(name)
             if (
                 column is None
                 or value is None
@@ -85,57 +174,191 @@ class Replay:
             ):
                 holds = "nothing" if column is None else _form(column, num)
                 given = "nothing" if value is None else _form(value, len(value))
-                raise UserError(f"replay column '{name}' holds {holds} but was given {given}.")
+                raise UserError(f"{self.name} column '{name}' holds {holds} but was given {given}.")
+        return num
+
+    def clear(self) -> None:
+        """Forget: a writer the rows of its shard, a reader all. Their numbers go on."""
+        if self.block is not None and self._own is not None:
+            self._floor_S[self._own] = self._head_S[self._own]
+        if self.block is not None and self._reader is not None:
+            self._forgotten_S[:] = self._head_S
+
+    def wait(self) -> None:
+        """Until a batch may be drawn, where others add."""
+        if self._reader is not None:
+            self._await(lambda: self.due() >= self.pace.batch, lambda: f"rows in '{self.name}'")
+
+    def due(self) -> float:
+        """Rows that ought to have been drawn by now and were not; a batch, where none keeps pace."""
+        batch, reuse, warmup, _ = self.pace
+        if self.block is None or not self._there()[1].any():
+            return 0
+        counted = max(0, int(self._head_S.sum()) - warmup)
+        if reuse is None:
+            return batch * (counted > 0)
+        return max(0, counted * reuse - int(self._drawn_R.sum()))
+
+    def _may_add(self) -> bool:
+        batch, reuse, _, ahead = self.pace
+        return reuse is None or self.due() <= max(ahead * reuse, 2.0 * batch)
+
+    def _await(self, ready: Callable[[], bool], what: Callable[[], str]) -> None:
+        """As long as anybody gets on. A writer that waits says so, and readers ring it."""
+        if self.alone or ready():
+            return
+        before = self._waits.seconds
+        try:
+            while not ready():
+                if self._own is not None:
+                    self._waiting_S[self._own] = 1
+                self._waits.until(self._anything_new(ready), what)
+        finally:
+            self.waited += self._waits.seconds - before
+            if self._own is not None:
+                self._waiting_S[self._own] = 0
+
+    def _anything_new(self, ready: Callable[[], bool]) -> Callable[[], bool]:
+        seen = self.added, self.drawn
+        return lambda: ready() or (self.added, self.drawn) != seen
 
     def sample(self, num: int) -> dict[str, Array]:
-        """`num` rows, each equally likely, with replacement."""
-        assert len(self) > 0, "sample from an empty replay"
-        slots = self.rng.integers(len(self), size=num)
-        self.drawn += num
-        return {name: column[slots] for name, column in self.columns.items()}
+        """`num` rows. Those drawn by priority have a `weight`, and an `id` to revise them by."""
+        assert self._reader is not None, f"'{self.name}' is drawn from by others"
+        slot_N, number_N, chance_N = self._choose(num)
+        batch, tries = {}, 0
+        for name, column in self.columns.items():
+            small = column[:1].nbytes * num < REUSED
+            batch[name] = (
+                column.take(slot_N, axis=0, mode="clip") if small else self._take(name, slot_N)
+            )
+        while not self.alone and (gone_N := self._gone(slot_N, number_N)).any():
+            again = slot_N[gone_N], *self._choose(int(gone_N.sum()))
+            self._replace(batch, gone_N, *again)
+            slot_N[gone_N], number_N[gone_N], chance_N[gone_N] = again[1:]
+            tries += 1
+            if tries == TRIES:
+                raise UserError(
+                    f"rows of '{self.name}' are overwritten before they are read. Raise capacity."
+                )
+        self._drawn_R[self._reader] += num
+        for shard in self._waiting_S.nonzero()[0].tolist():
+            self._waits.ring(self._writers[shard])
+        if self.priorities is not None:
+            batch["weight"] = self.priorities.importance(chance_N, len(self))
+            batch["id"] = number_N * self.shards + slot_N // self.size
+        return batch
+
+    def _choose(self, num: int) -> tuple[Array, Array, Array]:
+        """Slots, the numbers of the rows in them, and how likely each was."""
+        if self.priorities is not None:
+            self._take_up(self.priorities)
+            slot_N, chance_N = self.priorities.choose(num, self.rng)
+            return slot_N, self.priorities.numbers(slot_N), chance_N
+        oldest_S, size_S = self._there()
+        end_S = size_S.cumsum()
+        assert end_S[-1] > 0, "sample from an empty replay"
+        place_N = self.rng.integers(end_S[-1], size=num)
+        shard_N = end_S.searchsorted(place_N, side="right")
+        number_N = place_N - (end_S - size_S - oldest_S)[shard_N]
+        slot_N = shard_N * self.size + number_N % self.size
+        return slot_N, number_N, np.full(num, 1 / end_S[-1])
+
+    def _take_up(self, priorities: Priorities) -> None:
+        """Let the tree know what has been written since."""
+        head_S = self._head_S * self._mine_S
+        self._fence()
+        floor_S = np.maximum(self._floor_S, self._forgotten_S) * self._mine_S
+        priorities.take_up(head_S, floor_S, self._first_M)
+
+    def _gone(self, slot_N: Array, number_N: Array) -> Array:
+        """Which rows have been overwritten, or have begun to be."""
+        self._fence()
+        gone_N: Array = number_N < self._there()[0][slot_N // self.size]
+        return gone_N
+
+    def _replace(
+        self, batch: dict[str, Array], gone_N: Array, before_N: Array, slot_N: Array,
+        *_: Array,
+    ) -> None:  # fmt: skip
+        """Rows that were overwritten while they were read, by others."""
+        self.torn += len(slot_N)
+        if self.priorities is not None:
+            self.priorities.forget(before_N)
+        for name, column in self.columns.items():
+            batch[name][gone_N] = column.take(slot_N, axis=0)
+
+    def _take(self, name: str, slot_N: Array) -> Array:
+        """Rows of a column; into memory of an earlier batch that nobody holds any more."""
+        column = self.columns[name]
+        rooms = self._rooms.setdefault((name, len(slot_N)), [])
+        # three references are the list's, the loop's and the call's
+        room = next((array for array in rooms if sys.getrefcount(array) <= 3), None)
+        if room is None:
+            room = np.empty((len(slot_N), *column.shape[1:]), column.dtype)
+            rooms.append(room)
+        return column.take(slot_N, axis=0, out=room, mode="clip")
+
+    def revise(self, id_N: Array, error_N: Array) -> None:
+        """New errors of rows that were drawn; of those that have gone refused, and counted."""
+        assert self.priorities is not None, f"'{self.name}' is not drawn by priority here"
+        shard_N, number_N = id_N % self.shards, id_N // self.shards
+        slot_N = shard_N * self.size + number_N % self.size
+        known_N = ~self._gone(slot_N, number_N) & np.isfinite(error_N)
+        known_N &= number_N == self.priorities.numbers(slot_N)
+        self.refused += len(id_N) - int(known_N.sum())
+        self.priorities.revise(slot_N[known_N], error_N[known_N])
 
     def gauges(self) -> Metrics:
-        """Rows ever added and drawn, told where they are kept, and what is on its way."""
-        moved = {} if self._stream is None else self._stream.gauges()
-        if not self._reads:
-            return moved
-        return {"replay.added": float(self.added), "replay.drawn": float(self.drawn), **moved}
+        """Rows added, drawn, there, refused and drawn anew; seconds that this member waited."""
+        found = {"added": self.added, "drawn": self.drawn, "waited": self.waited}
+        if self._reader is not None:
+            found |= {"rows": len(self), "refused": self.refused, "torn": self.torn}
+        return {f"{self.name}.{key}": float(value) for key, value in found.items()}
 
     def state(self) -> Tree:
-        """The rows, the counts and the random state."""
-        kept = len(self) if self.save_rows else 0
-        return {
-            "columns": {name: column[:kept] for name, column in self.columns.items()},
-            "added": self.added,
-            "drawn": self.drawn,
-            "rng": self.rng.bit_generator.state,
-        }
+        """The rows and their priorities, the counts and the random state."""
+        found = {"drawn": self.drawn, "rng": self.rng.bit_generator.state, "columns": {},
+                 "heads": [], "oldest": [], "floor": [], "size": self.size}  # fmt: skip
+        if self.block is None:
+            return found
+        head_S, oldest_S = self._head_S.copy(), self._there()[0]
+        slot_M = self._slots(oldest_S if self.save_rows else head_S, head_S)
+        if self.priorities is not None:
+            self._take_up(self.priorities)
+            found |= {"draws": self.priorities.draws, "leaf": self.priorities.tree.leaf_N[slot_M]}
+        found["columns"] = {name: column[slot_M] for name, column in self.columns.items()}
+        # where others write, rows may have gone meanwhile: they are there, but below the floor
+        spans = {"heads": head_S, "oldest": oldest_S, "floor": self._there()[0]}
+        return {**found, **{name: span_S.tolist() for name, span_S in spans.items()}}
+
+    def _slots(self, oldest_S: Array, head_S: Array) -> Array:
+        spans = zip(oldest_S.tolist(), head_S.tolist(), strict=True)
+        slots = [s * self.size + np.arange(a, b) % self.size for s, (a, b) in enumerate(spans)]
+        return np.concatenate(slots)
 
     def restore(self, state: Tree) -> bool:
-        """Take them back; False if the rows were not saved, so that filling begins anew."""
+        """Take them back, before anybody adds; False where filling begins anew."""
         self.rng.bit_generator.state = state["rng"]
-        kept = min(state["added"], self.capacity)
-        if any(len(column) != kept for column in state["columns"].values()):
+        head_S, oldest_S = (np.array(state[name], np.int64) for name in ("heads", "oldest"))
+        num = int((head_S - oldest_S).sum())
+        if not head_S.any():
+            return True
+        columns = state["columns"]
+        fits = len(head_S) == self.shards and state["size"] == self.size and self.added == 0
+        if not fits or any(len(column) != num for column in columns.values()):
             return False
-        self.added, self.drawn, self.columns = state["added"], state["drawn"], {}
-        for name, saved in state["columns"].items():
-            self.columns[name] = np.zeros((self.capacity, *saved.shape[1:]), saved.dtype)
-            self.columns[name][:kept] = saved
+        if self.block is None:
+            self._open(Block(layout(columns, self.capacity, self.shards, 1)))
+        slot_M = self._slots(oldest_S, head_S)
+        for name, saved in columns.items():
+            self.columns[name][slot_M] = saved
+        self._begun_S[:], self._head_S[:], self._floor_S[:] = head_S, head_S, state["floor"]
+        self._drawn_R[:] = 0
+        self._drawn_R[0] = state["drawn"]
+        if self.priorities is not None:
+            self.priorities.restore(slot_M, state["leaf"], head_S, state["draws"])
         return True
-
-
-def fields_of(rows: dict[str, Array]) -> Layout:
-    """How rows of this form cross processes: in chunks, with their number."""
-    chunks = {name: ((CHUNK, *column.shape[1:]), column.dtype) for name, column in rows.items()}
-    return {"rows": ((), "i8"), **chunks}
-
-
-def _padded(column: Array) -> Array:
-    if len(column) == CHUNK:
-        return column
-    whole = np.zeros((CHUNK, *column.shape[1:]), column.dtype)
-    whole[: len(column)] = column
-    return whole
 
 
 def _form(column: Array, num: int) -> str:
