@@ -111,9 +111,11 @@ class Replay:
 
     def _there(self) -> tuple[Array, Array]:
         """Of each shard, the number of the first row that stands whole, and how many I may draw."""
-        head_S = self._head_S.copy()  # before `begun`: no row is counted that has gone
+        oldest_S = self._begun_S - self.size
         self._fence()
-        oldest_S = np.maximum(self._begun_S - self.size, self._floor_S)
+        head_S = self._head_S.copy()  # after `begun`: however fast a writer is, something is there
+        np.maximum(oldest_S, head_S - self.size, out=oldest_S)
+        np.maximum(oldest_S, self._floor_S, out=oldest_S)
         np.maximum(oldest_S, self._forgotten_S, out=oldest_S)
         return oldest_S, np.maximum(head_S - oldest_S, 0) * self._mine_S
 
@@ -131,7 +133,7 @@ class Replay:
                 "member."
             )
         if not self.alone:
-            self._await(self._may_add, lambda: f"rows of '{self.name}' to be drawn")
+            self._await(self._may_add, self._no_room)
         for start in range(0, num, self.size):
             part = slice(start, min(num, start + self.size))
             self._put(self._own, rows, part, priority_N)
@@ -187,7 +189,7 @@ class Replay:
     def wait(self) -> None:
         """Until a batch may be drawn, where others add."""
         if self._reader is not None:
-            self._await(lambda: self.due() >= self.pace.batch, lambda: f"rows in '{self.name}'")
+            self._await(lambda: self.due() >= self.pace.batch, self._no_rows)
 
     def due(self) -> float:
         """Rows that ought to have been drawn by now and were not; a batch, where none keeps pace."""
@@ -217,6 +219,13 @@ class Replay:
             self.waited += self._waits.seconds - before
             if self._own is not None:
                 self._waiting_S[self._own] = 0
+
+    def _no_rows(self) -> str:
+        return f"rows in '{self.name}'; absent: {self._waits.names(self._writers)}"
+
+    def _no_room(self) -> str:
+        absent = self._waits.names(self._readers)
+        return f"room in '{self.name}'; absent: {absent}, who draws from it"
 
     def _anything_new(self, ready: Callable[[], bool]) -> Callable[[], bool]:
         seen = self.added, self.drawn
