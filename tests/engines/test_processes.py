@@ -468,8 +468,9 @@ def test_when_all_of_a_role_crash_it_is_one_error_with_the_last_traceback():
 def until_replaced(team, before):
     """A program: the first generation does something that it does not survive, the next returns."""
     if team.role == "learner":
-        rank = team.ranks("actor")[0]
+        rank, deadline = team.ranks("actor")[0], time.monotonic() + 60
         while team.pulse_N[rank, 3] == 0 or team.pulse_N[rank, 1] != 5:
+            assert time.monotonic() < deadline, "the actor was not replaced"
             team.pulse.beat()
             time.sleep(0.001)
         return None
