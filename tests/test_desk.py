@@ -7,6 +7,7 @@ import signal
 
 import pytest
 
+from covey import desk as module
 from covey.config import TrainConfig
 from covey.desk import SIGNALS, Desk
 from covey.runs import Run
@@ -91,7 +92,16 @@ def test_the_first_signal_asks_the_team_to_stop(number, desk):
     assert asked == [SIGNALS[number]] == [desk.stopping]
 
 
-def test_a_second_ctrl_c_does_not_wait_but_a_second_sigterm_does(desk):
+def test_one_ctrl_c_that_comes_twice_is_one(desk):
+    asked = []
+    desk.begin(asked.append)
+    for _ in range(2):  # as from a terminal and from whoever passes signals on
+        os.kill(os.getpid(), signal.SIGINT)
+    assert set(asked) == {"interrupted"}
+
+
+def test_a_second_ctrl_c_does_not_wait_but_a_second_sigterm_does(desk, monkeypatch):
+    monkeypatch.setattr(module, "TWICE_SECONDS", 0)
     asked = []
     desk.begin(asked.append)
     os.kill(os.getpid(), signal.SIGTERM)
