@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
+from time import monotonic
 from types import FrameType, TracebackType
 from typing import Any, NamedTuple
 
@@ -17,6 +18,7 @@ from covey.runs import Run
 from covey.views.progress import Progress
 
 SIGNALS = {signal.SIGINT: "interrupted", signal.SIGTERM: "terminated", signal.SIGUSR1: "requeue"}
+TWICE_SECONDS = 0.2  # a Ctrl-C may come twice: from the terminal, and from what started this
 
 
 class Result(NamedTuple):
@@ -40,6 +42,7 @@ class Desk:
         self.report = Report(run, self.progress)
         self.stop: Callable[[str], None] | None = None
         self.stopping: str | None = None
+        self._signalled_at = 0.0
         self.spans: dict[str, list[tuple[str, float, float]]] = {}
         self._finished: dict[str, Any] | None = None
         self._open = ExitStack()
@@ -71,8 +74,10 @@ class Desk:
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         """The first asks the team to stop; a second Ctrl-C does not wait."""
-        if self.stop is None or (self.stopping and number == signal.SIGINT):
+        again = self.stopping is not None and number == signal.SIGINT
+        if self.stop is None or (again and monotonic() - self._signalled_at > TWICE_SECONDS):
             raise KeyboardInterrupt
+        self._signalled_at = monotonic()
         self.stopping = SIGNALS[signal.Signals(number)]
         self.stop(self.stopping)
 

@@ -161,7 +161,7 @@ class Session:
     def save(self) -> Path | None:
         """A checkpoint of all parts."""
         kept = self.task.state()
-        self.reporter.tell(kept["env_steps"], kept["updates"], {})  # the report is one of them
+        self.reporter.tell(kept["env_steps"], self.agent.updates, {})  # the report is one of them
         tree: Tree = {name: part.state() for name, part in self.parts.items()}
         tree["torch_rng"] = torch.get_rng_state()
         with self.team.pulse.during(SAVING):
@@ -222,9 +222,10 @@ class Session:
         if reason not in SIGNALS.values():
             found = self.evaluator.evaluate(kept["env_steps"] + 2)
             evaluation = found if found.returns else None  # None: interrupted only now
-        self.reporter.tell(kept["env_steps"], kept["updates"], {}, evaluation)
+        updates = self.agent.updates  # others may have gone on since this member's last round
+        self.reporter.tell(kept["env_steps"], updates, {}, evaluation)
         self.team.post.tell(
-            "finished", reason=reason, env_steps=kept["env_steps"], updates=kept["updates"],
+            "finished", reason=reason, env_steps=kept["env_steps"], updates=updates,
             evaluation=None if evaluation is None else [evaluation.returns, evaluation.lengths],
             weights=digest(self.agent), checkpoint=path.name if path else None,
             timings=self.task.timings(),

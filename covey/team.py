@@ -228,12 +228,12 @@ class Team:
             env.pulse = self.pulse
         # before the first weights are drawn: they too depend on how many threads compute them
         torch.set_num_threads(self.threads or threads_for(spec))
-        torch.manual_seed(first_number(self.common("weights")))
+        seed_torch(first_number(self.common("weights")))
         agent: Algorithm = algorithm(
             spec, config or algorithm.Config(), self.rng("act"), network=network, device=device,
             apply=apply, place=(self.index, sum(role == self.role for role, _ in self.members)),
         )  # fmt: skip
-        torch.manual_seed(first_number(self.child("torch")))  # else all would drop out alike
+        seed_torch(first_number(self.child("torch")))  # else all would drop out alike
         return agent
 
     def block(self, name: str, layout: Layout) -> Block:
@@ -366,6 +366,16 @@ class Team:
 def first_number(seed: np.random.SeedSequence) -> int:
     """For generators that want a number."""
     return int(seed.generate_state(1)[0])
+
+
+def seed_torch(seed: int) -> None:
+    """As `torch.manual_seed`, which notes down for a GPU who asked: a millisecond, even without."""
+    import torch
+
+    if torch.cuda.is_available():
+        torch.manual_seed(seed)
+    else:
+        torch.default_generator.manual_seed(seed)
 
 
 def threads_for(spec: Spec) -> int:

@@ -26,8 +26,12 @@ BEGIN = "import sys, apart; apart._begin(sys.stdin.buffer.read())"
 
 def apart(function, *args, seconds=60):
     """What it returns, as JSON has it; its assertions are ours."""
-    cloudpickle.register_pickle_by_value(sys.modules[function.__module__])
-    program = cloudpickle.dumps(partial(function, *args))
+    module = sys.modules[function.__module__]
+    cloudpickle.register_pickle_by_value(module)
+    try:
+        program = cloudpickle.dumps(partial(function, *args))
+    finally:
+        cloudpickle.unregister_pickle_by_value(module)
     path = os.pathsep.join([str(HERE), str(HERE.parent)])
     done = subprocess.run(
         [sys.executable, "-c", BEGIN], input=program, capture_output=True, timeout=seconds,

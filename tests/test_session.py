@@ -9,7 +9,7 @@ import torch
 from badenvs import Counting
 
 import covey
-from covey import catalog, checkpoint
+from covey import catalog, checkpoint, desk
 from covey.desk import SIGNALS, Desk
 from covey.metrics import read_metrics
 from covey.runs import Run
@@ -96,7 +96,9 @@ def test_a_signal_ends_after_the_round_without_an_evaluation(number, tmp_path):
     assert checkpoint.newest_good(tmp_path / "run" / "checkpoints").manifest["step"] == 48
 
 
-def test_a_second_ctrl_c_does_not_wait(tmp_path):
+def test_a_second_ctrl_c_does_not_wait(tmp_path, monkeypatch):
+    monkeypatch.setattr(desk, "TWICE_SECONDS", 0)
+
     def twice(ctx):
         os.kill(os.getpid(), signal.SIGINT)
         os.kill(os.getpid(), signal.SIGINT)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from seats import seats, successor, together
 
 import covey
@@ -15,7 +16,7 @@ from covey.engines import processes
 from covey.envs import make_env
 from covey.errors import UserError
 from covey.memory import pulse
-from covey.team import Alone, Seat, Team
+from covey.team import Alone, Seat, Team, seed_torch
 
 QUICK = {"preload": ("covey.team",)}  # nothing here needs torch
 
@@ -341,3 +342,10 @@ def test_env_steps_are_counted_over_the_team():
     assert tasks[0].run(env_steps=18) == "env_steps"
     assert one.stopped == two.stopped == "env_steps"
     assert two.count("env_steps").total == 22
+
+
+def test_torch_draws_as_after_its_own_way_to_seed_it():
+    torch.manual_seed(5)
+    expected = torch.rand(3)
+    seed_torch(5)
+    assert torch.equal(torch.rand(3), expected)

@@ -17,7 +17,7 @@ import numpy as np
 from covey.engines.wire import Wire
 from covey.errors import Stopped, UserError
 from covey.memory import pulse
-from covey.team import Seat, Team
+from covey.team import Seat, Team, seed_torch
 
 PATIENCE = 60.0
 SHOW_STACKS = signal.SIGRTMIN + 7  # asks a member that hangs where it is
@@ -122,7 +122,7 @@ def seed_globals(team: Team, threads: int) -> None:
     if "torch" in sys.modules:
         import torch
 
-        torch.manual_seed(int(seeds[2]))
+        seed_torch(int(seeds[2]))
         torch.set_num_threads(threads)
 
 

@@ -34,6 +34,7 @@ BIRTH_SECONDS = 30.0
 MOST_UNBORN = 32  # asked for at once: the wire has room for what both ends say of so many
 DESCRIPTORS = 3  # of the launcher, for each member
 SIGNALS = {signal.SIGINT: "interrupted", signal.SIGTERM: "terminated", signal.SIGUSR1: "requeue"}
+TWICE_SECONDS = 0.2  # a Ctrl-C may come twice: from the terminal, and from what started this
 WORDS, BIRTHS, DEATHS = range(3)  # the order in which events are dealt with
 
 
@@ -77,6 +78,7 @@ class Launcher:
         ]
         self.essential = {role for role in members if care.keeps(role)}
         self.signalled: int | None = None
+        self._signalled_at = 0.0
         self._memories: dict[str, tuple[int, list[Any]]] = {}  # descriptor, signature
         self._stop_at: float | None = None
         self._over_at: float | None = None  # when those that nobody replaces had all returned
@@ -107,9 +109,10 @@ class Launcher:
     def _on_signal(self, number: int, _: FrameType | None) -> None:
         if self._closing:
             return
-        if not self._nursery.ready or (self.signalled is not None and number == signal.SIGINT):
+        again = self.signalled is not None and number == signal.SIGINT
+        if not self._nursery.ready or (again and monotonic() - self._signalled_at > TWICE_SECONDS):
             raise KeyboardInterrupt
-        self.signalled = self.signalled or number
+        self.signalled, self._signalled_at = self.signalled or number, monotonic()
         self.signal.stop(SIGNALS[signal.Signals(number)])
 
     def run(

@@ -16,12 +16,12 @@ from covey.memory.snapshot import layout as snapshot_layout
 from covey.types import Array
 
 ROOM = 8192  # bytes of JSON that one member shares
-FORM: Layout = snapshot_layout({"size": ((), "i8"), "text": ((ROOM,), "u1")})
+FORM: Layout = snapshot_layout({"text": ((ROOM,), "u1")})
 
 
 def layout(num_members: int) -> Layout:
     """A snapshot per member."""
-    return {f"{rank}.{name}": form for rank in range(num_members) for name, form in FORM.items()}
+    return {name: ((num_members, *shape), dtype) for name, (shape, dtype) in FORM.items()}
 
 
 class Shared:
@@ -31,19 +31,13 @@ class Shared:
         self._values: dict[str, Any] = {}
         self._when: dict[str, int] = {}
         self._own: dict[str, tuple[Any, int]] = {}
-        self._snapshots: dict[int, Snapshot] = {}
-        self._rank = rank
-        self._read_into: dict[str, Array] = {
-            "size": np.zeros((), np.int64),
-            "text": np.zeros(ROOM, np.uint8),
-        }
-        for key in arrays or {}:
-            member, _, name = key.partition(".")
-            if arrays is not None and name == "version":
-                parts = {n: arrays[f"{member}.{n}"] for n in FORM}
-                self._snapshots[int(member)] = Snapshot(parts, "the shared values")
-        if rank in self._snapshots:  # a successor goes on with what its predecessor shared
-            self._own = self._read(self._snapshots[rank])
+        self._arrays, self._rank = arrays, rank
+        self._snapshots: dict[int, Snapshot] = {}  # of those that have shared something
+        self._text = np.zeros(ROOM, np.uint8)
+        if arrays is not None:  # a successor goes on with what its predecessor shared
+            self._version_N = arrays["version"][:, 0]
+            self._seen_N = np.zeros_like(self._version_N)
+            self._own = self._read(rank)
 
     def __getattr__(self, name: str) -> Any:
         if name in self.__dict__.get("_values", {}):
@@ -60,7 +54,7 @@ class Shared:
     def publish(self, **values: Any) -> None:
         """Make these values the newest."""
         now = monotonic_ns()
-        if self._snapshots:
+        if self._arrays is not None:
             self._tell({**self._own, **{name: (value, now) for name, value in values.items()}})
         for name, value in values.items():
             self._take(name, value, now)
@@ -74,21 +68,30 @@ class Shared:
             raise UserError(
                 f"the shared values take {len(text)} bytes, more than {ROOM}; use team.latest."
             )
-        padded = np.zeros(ROOM, np.uint8)
-        padded[: len(text)] = np.frombuffer(text, np.uint8)
-        self._snapshots[self._rank].write({"size": np.array(len(text)), "text": padded})
-        self._own = own
+        self._text[:] = 0
+        self._text[: len(text)] = np.frombuffer(text, np.uint8)
+        version = self._snapshot(self._rank).write({"text": self._text})
+        self._own, self._seen_N[self._rank] = own, version
 
     def refresh(self) -> None:
         """Take in what the others have shared since."""
-        for rank, snapshot in self._snapshots.items():
-            if rank != self._rank:
-                self._read(snapshot)
+        if self._arrays is not None:
+            for rank in np.flatnonzero(self._version_N != self._seen_N).tolist():
+                self._read(rank)
 
-    def _read(self, snapshot: Snapshot) -> dict[str, tuple[Any, int]]:
-        if snapshot.read(self._read_into) is None:
+    def _snapshot(self, rank: int) -> Snapshot:
+        if rank not in self._snapshots:
+            assert self._arrays is not None
+            parts = {name: self._arrays[name][rank] for name in FORM}
+            self._snapshots[rank] = Snapshot(parts, "the shared values")
+        return self._snapshots[rank]
+
+    def _read(self, rank: int) -> dict[str, tuple[Any, int]]:
+        version = self._snapshot(rank).read({"text": self._text})
+        if version is None:
             return {}
-        text = bytes(self._read_into["text"][: int(self._read_into["size"])])
+        self._seen_N[rank] = version
+        text = bytes(self._text).partition(b"\0")[0]
         found: dict[str, tuple[Any, int]] = json.loads(text)
         for name, (value, when) in found.items():
             self._take(name, value, when)

@@ -7,6 +7,7 @@ member may move. The kernel frees that lock with the process that holds it, howe
 from __future__ import annotations
 
 import fcntl
+import math
 import mmap
 import os
 import platform
@@ -46,7 +47,7 @@ def size_of(layout: Layout) -> int:
 
 
 def _padded(shape: tuple[int, ...], dtype: Any) -> int:
-    num: int = int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize
+    num: int = math.prod(shape) * np.dtype(dtype).itemsize
     return -(-num // LINE) * LINE
 
 
@@ -70,8 +71,7 @@ class Block:
         self.arrays: dict[str, Array] = {}
         offset = 0
         for name, (shape, dtype) in layout.items():
-            count = int(np.prod(shape, dtype=np.int64))
-            flat = np.frombuffer(memory, dtype, count, offset)
+            flat = np.frombuffer(memory, dtype, math.prod(shape), offset)
             self.arrays[name] = flat.reshape(shape)
             offset += _padded(shape, dtype)
         self._thread = threading.Lock()

@@ -4,12 +4,12 @@ from covey.bench import weights
 
 
 def test_the_figures_are_there_and_make_sense():
-    figures = weights.measure(seconds=0.1, reads=200)
+    figures = weights.measure(seconds=0.2)
     assert all(isfinite(value) and value >= 0 for value in figures.values())
     for size in weights.SIZES:
         assert figures[f"torn_{size}"] == 0
-        assert figures[f"reads_{size}"] == 200
-        assert 10 < figures[f"versions_per_second_{size}"] < 1001 / weights.PERIOD / 1000
+        assert figures[f"reads_{size}"] > 0
+        assert 0 < figures[f"versions_per_second_{size}"] < 1.1 / weights.PERIOD
         assert figures[f"nothing_new_microseconds_{size}"] < figures[f"refresh_microseconds_{size}"]
         assert figures[f"refresh_of_memcpy_{size}"] > 0.2
     assert figures["refresh_microseconds_5.8MB"] > 10 * figures["refresh_microseconds_18kB"]
@@ -33,6 +33,12 @@ class Mixed:
 
     def gauges(self):
         return {"weights.retries": 0.0}
+
+
+def test_so_many_reads_are_done_as_asked_for():
+    pair = object.__new__(weights.Pair)
+    pair.latest, pair.into = Mixed(), {"flat": weights.np.zeros(8), "updates": weights.np.array(0)}
+    assert pair.read(0, reads=7)["reads"] == 7
 
 
 def test_a_mixture_is_counted():

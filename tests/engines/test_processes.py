@@ -468,8 +468,9 @@ def test_when_all_of_a_role_crash_it_is_one_error_with_the_last_traceback():
 def until_replaced(team, before):
     """A program: the first generation does something that it does not survive, the next returns."""
     if team.role == "learner":
-        rank = team.ranks("actor")[0]
+        rank, deadline = team.ranks("actor")[0], time.monotonic() + 60
         while team.pulse_N[rank, 3] == 0 or team.pulse_N[rank, 1] != 5:
+            assert time.monotonic() < deadline, "the actor was not replaced"
             team.pulse.beat()
             time.sleep(0.001)
         return None
@@ -682,7 +683,23 @@ def test_ctrl_c_is_raised_once_all_have_ended():
         run(says_here, None, signalled(signal.SIGINT), actor=2)
 
 
-def test_a_second_ctrl_c_does_not_wait():
+def test_one_ctrl_c_that_comes_twice_is_one():
+    saved = []
+    hear = signalled(signal.SIGINT, 2)
+
+    def listen(kind, **what):
+        if kind == "saved":
+            saved.append(what["reason"])
+        hear(kind, **what)
+
+    with pytest.raises(KeyboardInterrupt):
+        run(says_here, None, listen, actor=2)
+    assert saved == ["interrupted"] * 2
+
+
+def test_a_second_ctrl_c_does_not_wait(monkeypatch):
+    monkeypatch.setattr(processes, "TWICE_SECONDS", 0)
+
     def never_stops(team):
         team.pulse.enter(1)
         team.post.tell("here")

@@ -156,11 +156,12 @@ def killed_often(times):
             number += 1
             own.publish(number=number, again=number, long=[number] * (number % 50))
 
-    seen = []
+    seen = [0]
     for _ in range(times):
-        pid = start(share)
+        pid, before = start(share), seen[-1]
         until = time.monotonic() + rng.uniform(0.002, 0.006)
-        while time.monotonic() < until:
+        while time.monotonic() < until or seen[-1] == before:
+            assert time.monotonic() < until + 20, "nothing new"
             reader.refresh()
             number = reader.get("number", 0)
             assert reader.get("again", 0) == number
