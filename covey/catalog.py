@@ -34,11 +34,13 @@ RECIPES = {
     "serial": "covey.recipes.serial:serial",
     "hogwild": "covey.recipes.hogwild:hogwild",
     "a3c": "covey.recipes.a3c:a3c",
+    "apex": "covey.recipes.apex:apex",
 }
 ENGINES = {
     "inline": "covey.engines.inline:run",
     "processes": "covey.engines.processes:run",
 }
+COUNTED = ("workers", "actors")  # settings that say how many processes play a role
 CHOICES = ("algo", "env", "recipe", "engine")
 
 
@@ -156,19 +158,22 @@ def check_engine(name: str, how: Recipe) -> str:
     if name != "inline" and not how.members:
         raise UserError(
             f"this recipe is one process, so the engine {name} has nothing to start. "
-            "Use --engine inline, or a recipe with workers: a3c, hogwild."
+            "Use --engine inline, or a recipe of several processes: a3c, apex, hogwild."
         )
     return name
 
 
 def check_members(config: TrainConfig, how: Recipe) -> None:
     """What a recipe of several processes cannot do, in one sentence."""
-    if config.workers and (config.engine == "inline" or "workers" not in how.members.values()):
-        raise UserError(
-            f"workers = {config.workers} has no meaning on the recipe {config.recipe} with the "
-            f"engine {config.engine}: it is one process. Leave it out, or choose several: the "
-            "recipe a3c or hogwild on the engine processes."
-        )
+    for name in COUNTED:
+        num, here = getattr(config, name), [n for n in how.members.values() if isinstance(n, str)]
+        if num and (config.engine == "inline" or name not in here):
+            has = f"is set by {' and '.join(here)}" if here else "is one process"
+            raise UserError(
+                f"{name} = {num} has no meaning on the recipe {config.recipe} with the engine "
+                f"{config.engine}, which {has if config.engine != 'inline' else 'is one process'}. "
+                "Leave it out; a3c and hogwild have workers, apex has actors."
+            )
     if getattr(config.algorithm, "normalize", False) and not how.normalizes:
         raise UserError(
             f"normalize has no meaning on the recipe {config.recipe}, whose workers would each "
@@ -186,5 +191,8 @@ def num_members(config: TrainConfig, how: Recipe) -> dict[str, int]:
     """How many processes play each role; none when one plays all."""
     if config.engine == "inline":
         return {}
-    workers = config.workers or max(2, len(os.sched_getaffinity(0)))
-    return {role: workers if num == "workers" else int(num) for role, num in how.members.items()}
+    several = max(2, len(os.sched_getaffinity(0)))
+    return {
+        role: num if isinstance(num, int) else getattr(config, num) or several
+        for role, num in how.members.items()
+    }

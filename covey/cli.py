@@ -97,6 +97,7 @@ def _add_choices(sub: Parser) -> None:
     for name, help_ in (("steps", "env steps at most"), ("until", "greedy return to stop at"),
                         ("seed", "root of all random numbers"), ("num-envs", "environments"),
                         ("workers", "processes that act and learn"),
+                        ("actors", "processes that only act"),
                         ("device", "torch device of the learner")):  # fmt: skip
         sub.add_argument(f"--{name}", metavar=name.upper(), help=help_)
 
@@ -158,7 +159,7 @@ def _configured(args: argparse.Namespace) -> Any:
 
     given = {
         name: getattr(args, name)
-        for name in ("steps", "until", "seed", "num_envs", "workers", "device")
+        for name in ("steps", "until", "seed", "num_envs", "workers", "actors", "device")
     }
     flags = [f"{name}={value}" for name, value in given.items() if value is not None]
     file = read_toml(args.config) if args.config is not None else None

@@ -33,8 +33,12 @@ class ReplayConfig:
 
     capacity: int = option(100_000, "rows kept; the oldest go first", least=1)
     batch: int = option(64, "rows in a batch", least=1)
-    reuse: float = option(8.0, "rows drawn for each row added", above=0)
+    reuse: float | None = option(8.0, "rows drawn for each row added; none = nobody waits", above=0)
     warmup: int = option(1_000, "rows to have before learning starts", least=0)
+    ahead: int = option(0, "rows that actors may be ahead by, at least two batches' worth", least=0)
+    alpha: float = option(0.0, "rows are drawn by |error|^alpha; 0 = all alike", least=0, most=2)
+    beta: float = option(0.4, "how far importance weights undo it at first", least=0, most=1)
+    anneal: int = option(0, "batches over which beta rises to 1; 0 = it stays", least=0)
     save_replay: bool = option(True, "put the rows into checkpoints; exact resume needs them")
 
 
@@ -55,6 +59,7 @@ class TrainConfig:
     recipe: str = option("serial", "what flows between processes, and who applies it")
     engine: str = option("inline", "where the processes are")
     workers: int = option(0, "processes that act and learn; 0 = one per core, at least 2", least=0)
+    actors: int = option(0, "processes that only act; 0 = one per core, at least 2", least=0)
     seed: int = option(1, "root of all random numbers", least=0)
     steps: int = option(100_000, "env steps to take at most", least=1)
     until: float | None = option(None, "stop when greedy evaluation reaches this mean return")
@@ -248,7 +253,9 @@ def to_toml(config: TrainConfig, comments: bool = False) -> str:
             if isinstance(value, dict):
                 tables.append((f.name, value))
                 continue
-            line = f"# {f.name} is not set" if value is None else f"{f.name} = {literal(value)}"
+            text = literal("none" if value is None else value)
+            unset = value is None and f.default is None
+            line = f"# {f.name} is not set" if unset else f"{f.name} = {text}"
             lines.append(f"{line:<32}  # {f.metadata['doc']}" if comments else line)
         for name, table in tables:
             inner = ", ".join(f"{literal(k)} = {literal(v)}" for k, v in table.items())

@@ -22,6 +22,7 @@ from covey.envs import EnvLike, Envs, make_env
 from covey.errors import UserError
 from covey.evaluation import Evaluation, Evaluator
 from covey.links.latest import Latest
+from covey.links.replay import Replay
 from covey.memory.pulse import SAVING
 from covey.report import LOG_EVERY_SECONDS, Reporter
 from covey.runs import save
@@ -87,6 +88,14 @@ class Session:
         """This member's agent."""
         c = self.config
         return self.team.agent(self.algorithm, env, c.algorithm, self.network, c.device, apply)
+
+    def make_replay(self, agent: Algorithm) -> Replay:
+        """This member's end of the replay."""
+        r = self.config.replay
+        assert r is not None
+        return self.team.replay(
+            "replay", agent, r.capacity, r.save_replay, alpha=r.alpha, beta=r.beta, anneal=r.anneal
+        )
 
     def attach(
         self, task: Task, agent: Algorithm, env: Envs, parts: dict[str, Any],

@@ -55,7 +55,7 @@ class DQN:
 
     Config = DQNConfig
     actions: ClassVar = ("discrete",)
-    recipes: ClassVar = ("serial", "hogwild")
+    recipes: ClassVar = ("serial", "hogwild", "apex")
     replayed: ClassVar = True
     extra: ClassVar[dict[str, np.dtype[Any]]] = {}
 

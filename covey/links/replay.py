@@ -192,7 +192,7 @@ class Replay:
             self._await(lambda: self.due() >= self.pace.batch, self._no_rows)
 
     def due(self) -> float:
-        """Rows that ought to have been drawn by now and were not; a batch, where none keeps pace."""
+        """Rows that ought to have been drawn and were not; a batch, where nobody keeps pace."""
         batch, reuse, warmup, _ = self.pace
         if self.block is None or not self._there()[1].any():
             return 0
@@ -324,6 +324,13 @@ class Replay:
         if self._reader is not None:
             found |= {"rows": len(self), "refused": self.refused, "torn": self.torn}
         return {f"{self.name}.{key}": float(value) for key, value in found.items()}
+
+    def check(self) -> None:
+        """Shards hold what their heads say, and every sum of the tree is one."""
+        assert (self._begun_S >= self._head_S).all(), f"{self.name}: rows that were never begun"
+        assert len(self) <= self.size * self.shards, f"{self.name}: {len(self)} rows"
+        if self.priorities is not None:
+            self.priorities.tree.check()
 
     def state(self) -> Tree:
         """The rows and their priorities, the counts and the random state."""

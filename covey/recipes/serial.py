@@ -26,11 +26,13 @@ def build(team: Team, session: Session) -> Task:
     if c.replay is None:
         task.use(steps.rows(agent))
     else:
-        replay = team.replay("replay", agent, c.replay.capacity, c.replay.save_replay)
+        replay = session.make_replay(agent)
         task.use(steps.store(agent, replay))
         task.use(steps.sample(replay, c.replay.batch, c.replay.reuse, c.replay.warmup))
         parts["replay"] = replay
     task.use(steps.learn(agent))
+    if c.replay is not None and c.replay.alpha:
+        task.use(steps.revise(replay))
     session.attach(task, agent, env, parts)
     return task
 

@@ -521,7 +521,7 @@ def test_waiting_ends_when_all_stop():
 def test_a_wait_in_vain_says_for_what(monkeypatch):
     monkeypatch.setattr("covey.links.waits.Waits.until.__defaults__", (0.05,))
     _, _, reader = paced()
-    with pytest.raises(UserError, match=r"waited 0.05 s for rows in 'replay'; absent: actor 0, actor 1"):
+    with pytest.raises(UserError, match=r"waited 0.05 s for rows in 'replay'; absent: actor 0, "):
         reader.wait()
 
 
@@ -595,15 +595,13 @@ def test_a_team_lays_it_out_for_the_rows_of_its_agent():
     unroll = covey.Collector(env, agent, 20).collect(0)
     one, two, reader = (team.replay("replay", agent, capacity=50, alpha=0.6) for team in teams)
     made = agent.rows(unroll)
+    highest = agent.priorities(made)[-25:].max()  # of those that are left in a shard
     num = one.add(made, agent.priorities(made))
     two.add(made, agent.priorities(made))
     assert (num > 0, len(reader), reader.capacity) == (True, min(50, 2 * num), 50)
     batch = reader.sample(3)
     assert (batch["obs"].shape, batch["weight"].shape) == ((3, 4), (3,))
-    np.testing.assert_allclose(
-        sorted(reader.priorities.tree.leaf_N)[-1], (agent.priorities(made)[-25:].max() + 1e-6) ** 0.6,
-        rtol=1e-5,
-    )  # fmt: skip
+    assert reader.priorities.tree.leaf_N.max() == pytest.approx((highest + 1e-6) ** 0.6, rel=1e-5)
     env.close()
 
 

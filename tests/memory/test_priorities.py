@@ -1,4 +1,4 @@
-"""Schaul et al. 2016 by hand: probabilities, weights, and rows of several shards that come and go."""
+"""Schaul et al. 2016 by hand: chances and weights, and rows of several shards that come and go."""
 
 import numpy as np
 import pytest

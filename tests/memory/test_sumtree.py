@@ -75,7 +75,8 @@ def test_nothing_changes_nothing(library):
 def test_sums_do_not_drift(library):
     tree, rng = filled(3000, library)
     for _ in range(300):
-        tree.set(rng.integers(3000, size=64), rng.exponential(size=64) * 10.0 ** rng.integers(-6, 7))
+        weight_N = rng.exponential(size=64) * 10.0 ** rng.integers(-6, 7)
+        tree.set(rng.integers(3000, size=64), weight_N)
     tree.check()
     tree.set(np.arange(3000), np.zeros(3000))
     assert tree.total == 0.0
