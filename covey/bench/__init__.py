@@ -11,6 +11,7 @@ BENCHES = {
     "serial": "one process: acting and updating beside the bare environment",
     "transport": "unrolls through a stream beside memcpy and multiprocessing.Queue",
     "weights": "refreshing and publishing beside memcpy; torn reads",
+    "replay": "rows in and out of a prioritized replay beside a bare look-up",
     "actors": "hundreds of actors that wait, and one that has a fast environment",
     "start": "many actors until they act, their own memory, and the successor of a killed one",
 }

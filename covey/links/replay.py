@@ -22,7 +22,7 @@ from covey.types import Array, Metrics, Tree
 
 ROW = "row."  # before the name of a column, which may be any
 REUSED = 2**16  # bytes of a column of a batch, from which on its memory is used again
-TRIES = 100  # to draw rows that nobody overwrites meanwhile
+TRIES = 1000  # to draw rows that nobody overwrites meanwhile
 
 
 class Pace(NamedTuple):
