@@ -13,6 +13,7 @@ BENCHES = {
     "weights": "refreshing and publishing beside memcpy; torn reads",
     "replay": "rows in and out of a prioritized replay beside a bare look-up",
     "actors": "hundreds of actors that wait, and one that has a fast environment",
+    "hogwild": "workers on the same weights against one worker",
     "start": "many actors until they act, their own memory, and the successor of a killed one",
 }
 

@@ -19,6 +19,7 @@ def test_the_figures_are_there_and_make_sense():
     assert np.isclose(figures["actor_mib_of_spawned"], shares)
     shares = figures["ready_seconds"] / 3 / figures["spawned_seconds_each"]
     assert np.isclose(figures["actor_seconds_of_spawned"], shares)
+    assert figures["ready_seconds"] <= figures["ready_seconds_slowest"]
     names = ("median", "p95", "max")
     recovered = [figures[f"recovery_seconds_{name}"] for name in names]
     assert recovered == sorted(recovered)
