@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import os
+from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -10,11 +12,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from covey.errors import UserError
+from covey.errors import Stopped, UserError
 from covey.links.gather import Gather
 from covey.memory.block import CELL
 from covey.optim import Optimizer
 from covey.types import Metrics
+
+GROUP_SECONDS = 10.0  # until a group that lost a member gives up
 
 if TYPE_CHECKING:
     from covey.links.gradients import Gradients
@@ -123,6 +127,85 @@ class ToOwner:
 
     def crossed(self, every: int) -> bool:
         """After each `every` updates, at the owner."""
+        return self.updates % every == 0
+
+
+class Averaged:
+    """Members of one role apply the mean of their gradients, through torch.distributed.
+
+    A step begins only when all are there: so all take as many, and who waits still hears the team
+    stop. Nothing listens but on this machine's loopback.
+    """
+
+    def __init__(self, team: Team, role: str) -> None:
+        self._team, self._ranks = team, team.ranks(role)
+        self._block = team.block(f"{role}s", {"arrived": ((team.size, CELL), "i8")})
+        self._arrived_N = self._block["arrived"][:, 0]
+        self._group: torch.distributed.ProcessGroup | None = None
+        self.updates = 0
+
+    def place(self, name: str, vector: Tensor) -> Tensor:
+        """Where it is: all copies stay equal."""
+        return vector
+
+    def apply(self, optimizer: Optimizer, gradient: Tensor) -> float:
+        """Wait for everybody's, then here and now."""
+        self.meet()
+        if self._group is None:
+            self._group = self._join(gradient.device.type)
+        try:
+            torch.distributed.all_reduce(gradient, group=self._group)
+        except RuntimeError as error:  # somebody died in the middle: the launcher ends all
+            who = self._team.waits.names(self._ranks)
+            self._team.waits.nap(GROUP_SECONDS)
+            raise UserError(f"averaging gradients of {who} failed: {error}") from error
+        gradient.div_(len(self._ranks))
+        norm = optimizer.clip(gradient)
+        if math.isfinite(norm):
+            self.updates += 1
+            optimizer.update(gradient, self.updates)
+        return norm
+
+    def meet(self) -> None:
+        """Until all have come as far; all of them go on from here, or none."""
+        rank = self._team.rank
+        with self._block.locked():
+            self._arrived_N[rank] += 1
+        now = int(self._arrived_N[rank])
+        for other in self._ranks:
+            self._team.waits.ring(other)
+        try:
+            self._team.waits.until(
+                lambda: not self._late(now),
+                lambda: f"update {now} of all; absent: {self._team.waits.names(self._late(now))}",
+            )
+        except Stopped:
+            with self._block.locked():  # nobody arrives meanwhile, and counts on this member
+                if self._late(now):
+                    self._arrived_N[rank] -= 1
+                    raise
+
+    def _late(self, now: int) -> list[int]:
+        return [rank for rank in self._ranks if self._arrived_N[rank] < now]
+
+    def _join(self, device: str) -> torch.distributed.ProcessGroup:
+        """The group; its members find each other in memory of the team's, not at an address."""
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+        os.environ.setdefault("NCCL_SOCKET_IFNAME", "lo")
+        fd = self._team.post.memory("rendezvous", 0, [])
+        num, index = len(self._ranks), self._ranks.index(self._team.rank)
+        store = torch.distributed.FileStore(f"/proc/self/fd/{fd}", num)  # type: ignore[attr-defined]
+        torch.distributed.init_process_group(
+            "nccl" if device == "cuda" else "gloo", store=store, rank=index, world_size=num,
+            timeout=timedelta(seconds=GROUP_SECONDS),
+        )  # fmt: skip
+        os.close(fd)
+        group = torch.distributed.group.WORLD
+        assert group is not None
+        return group
+
+    def crossed(self, every: int) -> bool:
+        """After each `every` updates, everywhere."""
         return self.updates % every == 0
 
 

@@ -40,7 +40,7 @@ ENGINES = {
     "inline": "covey.engines.inline:run",
     "processes": "covey.engines.processes:run",
 }
-COUNTED = ("workers", "actors")  # settings that say how many processes play a role
+COUNTED = ("workers", "actors", "learners")  # settings that say how many processes play a role
 CHOICES = ("algo", "env", "recipe", "engine")
 
 
@@ -167,13 +167,15 @@ def check_members(config: TrainConfig, how: Recipe) -> None:
     """What a recipe of several processes cannot do, in one sentence."""
     for name in COUNTED:
         num, here = getattr(config, name), [n for n in how.members.values() if isinstance(n, str)]
-        if num and (config.engine == "inline" or name not in here):
+        if num > (name == "learners") and (config.engine == "inline" or name not in here):
             has = f"is set by {' and '.join(here)}" if here else "is one process"
             raise UserError(
                 f"{name} = {num} has no meaning on the recipe {config.recipe} with the engine "
                 f"{config.engine}, which {has if config.engine != 'inline' else 'is one process'}. "
-                "Leave it out; a3c and hogwild have workers, apex has actors."
+                "Leave it out; a3c and hogwild have workers, apex has actors and learners."
             )
+    if config.learners > 1:
+        check_learners(config, num_members(config, how))
     if getattr(config.algorithm, "normalize", False) and not how.normalizes:
         raise UserError(
             f"normalize has no meaning on the recipe {config.recipe}, whose workers would each "
@@ -184,6 +186,25 @@ def check_members(config: TrainConfig, how: Recipe) -> None:
         raise UserError(
             f"gradients.max_lag = 0 needs as many workers as gradients.every = "
             f"{gradients.every}: raise max_lag or workers."
+        )
+
+
+def check_learners(config: TrainConfig, members: dict[str, int]) -> None:
+    """What several learners need, each with its share of the replay."""
+    if members["actor"] < config.learners:
+        raise UserError(
+            f"learners = {config.learners} need as many actors, and there are {members['actor']}: "
+            "each draws from the rows of its own. Raise actors."
+        )
+    if config.replay is not None and config.replay.batch < config.learners:
+        raise UserError(
+            f"replay.batch = {config.replay.batch} is too small for learners = {config.learners}: "
+            "each draws its part of a batch. Raise replay.batch."
+        )
+    if getattr(config.algorithm, "normalize", False):
+        raise UserError(
+            "normalize has no meaning with several learners, each of which would scale "
+            "observations differently. Set normalize=false, or learners=1."
         )
 
 

@@ -16,6 +16,16 @@ from covey.errors import UserError, nearest
 
 EXIT_USAGE = 2
 RUN_HELP = "folder, end of its name (3, ppo-serial-3), or nothing: the newest"
+FLAGS = {  # settings that have a flag of their own
+    "steps": "env steps at most",
+    "until": "greedy return to stop at",
+    "seed": "root of all random numbers",
+    "num-envs": "environments",
+    "workers": "processes that act and learn",
+    "actors": "processes that only act",
+    "learners": "processes that learn together",
+    "device": "torch device of the learner",
+}
 EXIT_CODES = {"interrupted": 130, "terminated": 143, "requeue": 75}
 
 
@@ -94,11 +104,7 @@ def _add_choices(sub: Parser) -> None:
     sub.add_argument("--config", type=Path, metavar="FILE", help="TOML file with settings")
     sub.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", dest="settings",
                      help="any setting; may be repeated")  # fmt: skip
-    for name, help_ in (("steps", "env steps at most"), ("until", "greedy return to stop at"),
-                        ("seed", "root of all random numbers"), ("num-envs", "environments"),
-                        ("workers", "processes that act and learn"),
-                        ("actors", "processes that only act"),
-                        ("device", "torch device of the learner")):  # fmt: skip
+    for name, help_ in FLAGS.items():
         sub.add_argument(f"--{name}", metavar=name.upper(), help=help_)
 
 
@@ -157,10 +163,8 @@ def _configured(args: argparse.Namespace) -> Any:
     from covey.config import parse_assignments, read_toml
     from covey.training import configured
 
-    given = {
-        name: getattr(args, name)
-        for name in ("steps", "until", "seed", "num_envs", "workers", "actors", "device")
-    }
+    names = [flag.replace("-", "_") for flag in FLAGS]
+    given = {name: getattr(args, name) for name in names}
     flags = [f"{name}={value}" for name, value in given.items() if value is not None]
     file = read_toml(args.config) if args.config is not None else None
     settings = parse_assignments([*args.settings, *flags])

@@ -60,6 +60,7 @@ class TrainConfig:
     engine: str = option("inline", "where the processes are")
     workers: int = option(0, "processes that act and learn; 0 = one per core, at least 2", least=0)
     actors: int = option(0, "processes that only act; 0 = one per core, at least 2", least=0)
+    learners: int = option(1, "processes that learn together, the mean of their gradients", least=1)
     seed: int = option(1, "root of all random numbers", least=0)
     steps: int = option(100_000, "env steps to take at most", least=1)
     until: float | None = option(None, "stop when greedy evaluation reaches this mean return")

@@ -54,6 +54,7 @@ class Session:
         self.algorithm = catalog.algorithm(job.config.algo)
         self.parts: dict[str, Any] = also
         self.keeper = catalog.recipe(job.config.recipe).keeper
+        self.keeps = team.plays(self.keeper) and team.index == 0  # the first of several learners
         self._saved = saved
         self._open = ExitStack()
 
@@ -126,7 +127,8 @@ class Session:
             on="evaluator",
         )
         task.use(steps.report(self.reporter))
-        task.use(steps.checkpoint(task, self.save, c.checkpoint_every), on=self.keeper)
+        if self.keeps:
+            task.use(steps.checkpoint(task, self.save, c.checkpoint_every))
         self.parts |= {**parts, "task": task}
         self._open_for_all(weights)
         if self.team.first and not self.team.generation:
@@ -138,8 +140,10 @@ class Session:
     def _open_for_all(self, weights: Latest | None) -> None:
         """Nobody begins before the keeper has restored, and published what it restored."""
         opened = self.team.count("opened")
-        if not self.team.plays(self.keeper):
+        if not self.keeps:
             self.team.waits.until(lambda: opened.total > 0, lambda: f"the {self.keeper} to begin")
+            if self.team.plays(self.keeper) and (saved := self._newest()) is not None:
+                self.agent.restore(saved.tree["agent"])
             return
         if not (self.outlives and self.team.generation):
             self._restore()
@@ -182,11 +186,14 @@ class Session:
             self._say("warning: a checkpoint could not be written; training goes on.")
         return path
 
+    def _newest(self) -> Checkpoint | None:
+        if self._saved is None and (self.job.resumed or self.team.generation):
+            return checkpoint.newest_good(self.job.folder / "checkpoints")
+        return self._saved
+
     def _restore(self) -> None:
         """From the checkpoint that the run goes on from, or that a dead keeper left."""
-        saved = self._saved
-        if saved is None and (self.job.resumed or self.team.generation):
-            saved = checkpoint.newest_good(self.job.folder / "checkpoints")
+        saved = self._newest()
         if saved is None:
             return
         if saved.manifest["spec"] != self.spec.signature():
@@ -218,7 +225,7 @@ class Session:
     def finish(self) -> None:
         """The trace, and by the keeper the last checkpoint and evaluation."""
         self.team.post.tell("spans", spans=self.task.spans())
-        if not self.team.plays(self.keeper):
+        if not self.keeps:
             return
         kept = self.task.state()
         reason = self.task.reason or "stopped"

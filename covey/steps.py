@@ -156,7 +156,7 @@ def sample(
     them, and they for this when they are more than `ahead` rows ahead; without `reuse` nobody
     waits, and each round draws a batch.
     """
-    replay.pace = Pace(batch, reuse, warmup, ahead)
+    replay.pace, share = Pace(batch, reuse, warmup, ahead), replay.share(batch)
 
     def sample(ctx: Ctx) -> None:
         if not replay.alone:
@@ -166,7 +166,7 @@ def sample(
 
     def draw(num: int) -> Iterator[dict[str, Array]]:
         for _ in range(num):
-            yield replay.sample(batch)
+            yield replay.sample(share)
 
     return declare(sample, reads=[], writes=["batches"])
 

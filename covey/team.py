@@ -35,7 +35,7 @@ from covey.task import Task
 from covey.types import Algorithm, Array, Spec
 
 if TYPE_CHECKING:
-    from covey.apply import Everyone, InPlace, ToOwner
+    from covey.apply import Averaged, Everyone, InPlace, ToOwner
     from covey.optim import Apply
 
 Main = Callable[["Team"], Any]
@@ -344,6 +344,12 @@ class Team:
         from covey.apply import ToOwner
 
         return ToOwner(self, name, every, max_lag, writers, owner)
+
+    def averaged(self, role: str = "learner") -> Averaged:
+        """The members of a role apply the mean of their gradients, all the same updates."""
+        from covey.apply import Averaged
+
+        return Averaged(self, role)
 
     def everyone(self, name: str = "everyone") -> Everyone:
         """All members apply the mean of their gradients, in lockstep."""

@@ -104,9 +104,9 @@ def run_members(job: Job, desk: Desk, members: dict[str, int]) -> None:
 
     if job.resumed:
         desk.report.resume()
-    care = Care(
-        replace=(*REPLACEABLE, "learner"), keepers=(catalog.recipe(job.config.recipe).keeper,)
-    )
+    # of several learners none can go on without the others, nor a new one with them
+    replace = (*REPLACEABLE, "learner") if job.config.learners == 1 else REPLACEABLE
+    care = Care(replace=replace, keepers=(catalog.recipe(job.config.recipe).keeper,))
 
     def main(team: Team) -> None:
         from covey.session import Session

@@ -108,7 +108,8 @@ def append(seconds: float, team: Team) -> dict[str, float] | None:
     share = Share(team.waits, team.rank, team.ranks("actor"), team.ranks("learner"))
     replay = Replay(CAPACITY, team.rng("replay"), True, DRAW, team.block("replay", form), share)
     if team.role == "learner":
-        return draw_until_stopped(team, replay)
+        draw_until_stopped(team, replay)
+        return None
     first_N, ends = np.random.default_rng(1).random(ADDED), monotonic() + seconds
     began = perf_counter()
     while monotonic() < ends:

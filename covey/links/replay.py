@@ -199,7 +199,15 @@ class Replay:
         counted = max(0, int(self._head_S.sum()) - warmup)
         if reuse is None:
             return batch * (counted > 0)
-        return max(0, counted * reuse - int(self._drawn_R.sum()))
+        if self._reader is None:
+            return max(0, counted * reuse - int(self._drawn_R.sum()))
+        # readers get on alike: each goes by what it has drawn itself, so all see the same number
+        return max(0, counted * reuse - int(self._drawn_R[self._reader]) * len(self._readers))
+
+    def share(self, batch: int) -> int:
+        """How many rows of a batch this reader draws: all readers together, exactly `batch`."""
+        num, more = divmod(batch, len(self._readers))
+        return num + ((self._reader or 0) < more)
 
     def _may_add(self) -> bool:
         batch, reuse, _, ahead = self.pace
@@ -320,7 +328,11 @@ class Replay:
 
     def gauges(self) -> Metrics:
         """Rows added, drawn, there, refused and drawn anew; seconds that this member waited."""
-        found = {"added": self.added, "drawn": self.drawn, "waited": self.waited}
+        found: Metrics = {"added": self.added, "drawn": self.drawn}
+        if self._own is not None:
+            found["actor_waited"] = self.waited
+        if self._reader is not None and not self.alone:
+            found["learner_waited"] = self.waited
         if self._reader is not None:
             found |= {"rows": len(self), "refused": self.refused, "torn": self.torn}
         return {f"{self.name}.{key}": float(value) for key, value in found.items()}
@@ -342,7 +354,10 @@ class Replay:
         slot_M = self._slots(oldest_S if self.save_rows else head_S, head_S)
         if self.priorities is not None:
             self._take_up(self.priorities)
-            found |= {"draws": self.priorities.draws, "leaf": self.priorities.tree.leaf_N[slot_M]}
+            leaf_M = self.priorities.tree.leaf_N[slot_M]
+            others_M = ~self._mine_S[slot_M // self.size]  # only their reader knows better
+            leaf_M[others_M] = self.priorities.powers(self._first_M[slot_M[others_M]])
+            found |= {"draws": self.priorities.draws, "leaf": leaf_M}
         found["columns"] = {name: column[slot_M] for name, column in self.columns.items()}
         # where others write, rows may have gone meanwhile: they are there, but below the floor
         spans = {"heads": head_S, "oldest": oldest_S, "floor": self._there()[0]}
@@ -373,7 +388,10 @@ class Replay:
         self._drawn_R[:] = 0
         self._drawn_R[0] = state["drawn"]
         if self.priorities is not None:
-            self.priorities.restore(slot_M, state["leaf"], head_S, state["draws"])
+            self._first_M[slot_M] = state["leaf"] ** (1 / self.draw.alpha)  # for other readers
+            mine_M = self._mine_S[slot_M // self.size]
+            leaf_M = np.where(mine_M, state["leaf"], 0)
+            self.priorities.restore(slot_M, leaf_M, head_S * self._mine_S, state["draws"])
         return True
 
 

@@ -21,7 +21,8 @@ def build(team: Team, session: Session) -> Task:
     c, r = session.config, session.config.replay
     assert r is not None
     env = session.make_env(acts=team.plays("actor"))
-    agent = session.make_agent(env)
+    together = c.learners > 1 and team.plays("learner")
+    agent = session.make_agent(env, team.averaged() if together else None)
     weights = team.latest("weights", agent, publish=False)
     replay = session.make_replay(agent)
     task = team.task()
@@ -39,4 +40,4 @@ def build(team: Team, session: Session) -> Task:
     return task
 
 
-apex = Recipe(build, {"actor": "actors", "learner": 1, "evaluator": 1}, replays=True)
+apex = Recipe(build, {"actor": "actors", "learner": "learners", "evaluator": 1}, replays=True)
