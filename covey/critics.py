@@ -61,21 +61,30 @@ def chosen(
     if normalize:
         raise UserError("normalize belongs to covey's own network; set normalize=false.")
     pair = cast(PolicyAndCritic, network)  # any module with these two parts will do
+    if not all(isinstance(getattr(pair, n, None), nn.Module) for n in ("policy", "critic")):
+        raise UserError(
+            "the network needs two modules: policy, called with N observations, and critic, called "
+            "with N observations and actions."
+        )
+    check_user_pair(pair, spec, outputs)
+    return pair
+
+
+def check_user_pair(pair: PolicyAndCritic, spec: Spec, outputs: int) -> None:
+    """What a user's own say of N observations must have the right form and range."""
     obs = as_obs(np.zeros((3, *spec.obs_shape), spec.obs_dtype))
     try:
-        with constant(network):
+        with constant(pair):
             action_NA = pair.policy(obs)
             out_NP = pair.critic(obs, action_NA)
             said = [tuple(action_NA.shape), tuple(out_NP.shape)]
             inside = float(action_NA.abs().max()) <= 1
     except Exception as error:  # any failure of foreign code becomes one sentence
         raise UserError(
-            f"the network failed on 3 observations of shape {spec.obs_shape}: {error}. It needs "
-            "policy(obs) and critic(obs, action)."
+            f"the network failed on 3 observations of shape {spec.obs_shape}: {error}"
         ) from error
     if said != [(3, spec.action_dim), (3, outputs)] or not inside:
         raise UserError(
             f"the network's policy must return {spec.action_dim} numbers in [-1, 1] and its critic "
             f"{outputs} for each of N observations; for 3 they gave {said}."
         )
-    return pair

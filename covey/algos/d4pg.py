@@ -97,49 +97,58 @@ class D4PG:
         """One row for each step whose n-step window is whole."""
         return n_step_rows(unroll, self.config.gamma, self.config.n_step)
 
-    def q(self, out_NQ: Tensor) -> Tensor:
-        """The mean of the distributions that the critic describes."""
+    def distribution(self, out_NQ: Tensor) -> Tensor:
+        """What the critic says as probabilities of the atoms, or as quantiles."""
+        return out_NQ if self.config.head == "quantile" else out_NQ.softmax(dim=1)
+
+    def mean(self, distribution_NQ: Tensor) -> Tensor:
+        """The mean of each distribution."""
         if self.config.head == "quantile":
-            return out_NQ.mean(dim=1)
-        return out_NQ.softmax(dim=1) @ self.atoms_Q
+            return distribution_NQ.mean(dim=1)
+        return distribution_NQ @ self.atoms_Q
+
+    def q(self, out_NQ: Tensor) -> Tensor:
+        """The mean of what the critic says."""
+        return self.mean(self.distribution(out_NQ))
+
+    def target(self, rows: dict[str, Array], next_NQ: Array) -> Tensor:
+        """The distribution of R + discount Z(s', pi(s')), where a critic has said `next_NQ`."""
+        from covey.losses import categorical_projection
+
+        return_N, discount_N, out_NQ = map(self.tensor, (rows["return"], rows["discount"], next_NQ))
+        if self.config.head == "quantile":
+            return return_N.unsqueeze(1) + discount_N.unsqueeze(1) * out_NQ
+        prob_NQ = self.distribution(out_NQ)
+        return categorical_projection(prob_NQ, return_N, discount_N, self.atoms_Q)
+
+    def tensor(self, column: Array) -> Tensor:
+        """For the learner's device."""
+        import torch
+
+        return torch.from_numpy(column).to(self.device)
 
     def priorities(self, rows: dict[str, Array]) -> Array:
         """The temporal difference of each row's means, by the weights that act."""
-        import torch
-
-        said = self.pair.next_critic(rows), self.pair.critic(rows["obs"], rows["action"])
-        next_N, q_N = (self.q(torch.from_numpy(out_NQ).to(self.device)).cpu() for out_NQ in said)
-        target_N = rows["return"] + rows["discount"] * next_N.numpy()
-        error_N: Array = np.abs(target_N - q_N.numpy())
+        q_N = self.q(self.tensor(self.pair.critic(rows["obs"], rows["action"])))
+        target_N = self.mean(self.target(rows, self.pair.next_critic(rows)))
+        error_N: Array = (target_N - q_N).abs().cpu().numpy()
         return error_N
-
-    def losses(self, out_NQ: Tensor, rows: dict[str, Array]) -> tuple[Tensor, Tensor]:
-        """The critic's loss of each row, and the mean of what it should have said."""
-        import torch
-
-        from covey.losses import categorical_loss, categorical_projection, quantile_huber
-
-        names = ("return", "discount")
-        return_N, discount_N = (torch.from_numpy(rows[n]).to(self.device) for n in names)
-        next_NQ = torch.from_numpy(self.pair.next_target(rows)).to(self.device)
-        if self.config.head == "quantile":
-            target_NQ = return_N.unsqueeze(1) + discount_N.unsqueeze(1) * next_NQ
-            return quantile_huber(out_NQ, target_NQ, self.config.kappa), target_NQ.mean(dim=1)
-        prob_NQ = next_NQ.softmax(dim=1)
-        target_NQ = categorical_projection(prob_NQ, return_N, discount_N, self.atoms_Q)
-        return categorical_loss(out_NQ, target_NQ), target_NQ @ self.atoms_Q
 
     def learn(self, rows: dict[str, Array]) -> Learnt:
         """One update of both; every `target_every` of them the target networks move."""
-        from covey.losses import weighted_mean
+        from covey.losses import categorical_loss, quantile_huber, weighted_mean
 
         c, pair = self.config, self.pair
-        out_NQ = pair.judged(rows)
-        loss_N, target_N = self.losses(out_NQ, rows)
+        out_NQ, target_NQ = pair.judged(rows), self.target(rows, pair.next_target(rows))
+        if c.head == "quantile":
+            loss_N = quantile_huber(out_NQ, target_NQ, c.kappa)
+        else:
+            loss_N = categorical_loss(out_NQ, target_NQ)
         loss = weighted_mean(loss_N, rows.get("weight"))
         norm = self.optimizer.step(loss + pair.actor_loss(rows, self.q, c.slope_limit or math.inf))
         pair.learnt(rows, self.optimizer.apply.crossed(c.target_every), c.tau)
-        error_N: Array = (self.q(out_NQ.detach()) - target_N).abs().cpu().numpy()
+        target_N = self.mean(target_NQ)
+        error_N: Array = (target_N - self.q(out_NQ.detach())).abs().cpu().numpy()
         metrics = {"loss": float(loss.detach()), "grad_norm": norm, "q": float(target_N.mean())}
         return Learnt(metrics, error_N)
 
