@@ -8,6 +8,7 @@ not know is left to torch, and what it knows is compared with torch once, when i
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import torch
@@ -124,7 +125,7 @@ def _layer(layer: nn.Module) -> Forward | None:
     if type(layer) is nn.Linear and not layer._forward_pre_hooks:
         return _linear(layer)
     if type(layer) is nn.ReLU:
-        return lambda x: np.maximum(x, 0)
+        return partial(np.maximum, 0)
     if type(layer) in (nn.Tanh, Tanh):
         return np.tanh
     if type(layer) is nn.Flatten and (layer.start_dim, layer.end_dim) == (1, -1):
