@@ -11,8 +11,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from covey import steps as steps
     from covey.algos.a2c import A2C as A2C
+    from covey.algos.d4pg import D4PG as D4PG
+    from covey.algos.ddpg import DDPG as DDPG
     from covey.algos.dqn import DQN as DQN
     from covey.algos.ppo import PPO as PPO
+    from covey.algos.qrdqn import QRDQN as QRDQN
     from covey.envs import make_env as make_env
     from covey.errors import UserError as UserError
     from covey.evaluation import Evaluator as Evaluator
@@ -30,8 +33,11 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "A2C": "covey.algos.a2c",
+    "D4PG": "covey.algos.d4pg",
+    "DDPG": "covey.algos.ddpg",
     "DQN": "covey.algos.dqn",
     "PPO": "covey.algos.ppo",
+    "QRDQN": "covey.algos.qrdqn",
     "Collector": "covey.steps",
     "make_env": "covey.envs",
     "UserError": "covey.errors",

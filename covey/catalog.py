@@ -27,8 +27,11 @@ from covey.recipes import Recipe
 
 ALGORITHMS = {
     "a2c": "covey.algos.a2c:A2C",
+    "d4pg": "covey.algos.d4pg:D4PG",
+    "ddpg": "covey.algos.ddpg:DDPG",
     "dqn": "covey.algos.dqn:DQN",
     "ppo": "covey.algos.ppo:PPO",
+    "qrdqn": "covey.algos.qrdqn:QRDQN",
 }
 RECIPES = {
     "serial": "covey.recipes.serial:serial",

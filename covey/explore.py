@@ -50,6 +50,14 @@ def rung(place: tuple[int, int], num_envs: int) -> Array:
     return of / max(1, actors * num_envs - 1)
 
 
+def noisy(action_BA: Array, deviation_B: Array, rng: np.random.Generator) -> Array:
+    """With Gaussian noise of each row's deviation, kept within [-1, 1]."""
+    noise_BA = rng.standard_normal(action_BA.shape, np.float32)
+    noise_BA *= deviation_B[:, None]
+    noise_BA += action_BA
+    return np.clip(noise_BA, -1, 1, out=noise_BA)
+
+
 def epsilon_greedy(q_BA: Array, epsilon: float | Array, rng: np.random.Generator) -> Array:
     """The best action, or with probability epsilon (one, or one for each row) any action."""
     action_B: Array = q_BA.argmax(axis=1)

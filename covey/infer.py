@@ -8,15 +8,18 @@ not know is left to torch, and what it knows is compared with torch once, when i
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import torch
 from torch import nn
 
+from covey.critics import Critic
 from covey.nets import ActorCritic, Encoder, Numbers, QNet, Tanh, as_obs, constant
 from covey.types import Array, Spec
 
 Forward = Callable[[Array], Array]
+Judge = Callable[[Array, Array], Array]
 
 
 def policy_forward(module: nn.Module, spec: Spec) -> tuple[Forward, str]:
@@ -30,6 +33,24 @@ def policy_forward(module: nn.Module, spec: Spec) -> tuple[Forward, str]:
         if np.allclose(in_numpy(obs_NF), wanted, rtol=1e-4, atol=1e-4):
             return in_numpy, "numpy"
     return through_torch, "torch"
+
+
+def critic_forward(critic: nn.Module, spec: Spec) -> Judge:
+    """(observations, actions) -> what the critic says of them; in numpy where that is known."""
+    device = next(critic.parameters()).device
+
+    def through_torch(obs_B: Array, action_BA: Array) -> Array:
+        with constant(critic):
+            out = critic(as_obs(obs_B, device), torch.from_numpy(action_BA).to(device))
+        result: Array = out.float().cpu().numpy()
+        return result
+
+    if type(critic) is not Critic or device.type != "cpu" or "" not in spec.leaves:
+        return through_torch
+    encode, layers = _layer(critic.encoder), _chain(list(critic.layers))
+    if encode is None or layers is None:
+        return through_torch
+    return lambda obs_B, action_BA: layers(np.concatenate([encode(obs_B), action_BA], axis=1))
 
 
 def _torch_forward(module: nn.Module) -> Forward:
@@ -104,7 +125,7 @@ def _layer(layer: nn.Module) -> Forward | None:
     if type(layer) is nn.Linear and not layer._forward_pre_hooks:
         return _linear(layer)
     if type(layer) is nn.ReLU:
-        return lambda x: np.maximum(x, 0)
+        return partial(np.maximum, 0)
     if type(layer) in (nn.Tanh, Tanh):
         return np.tanh
     if type(layer) is nn.Flatten and (layer.start_dim, layer.end_dim) == (1, -1):

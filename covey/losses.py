@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 from torch.nn.functional import huber_loss
@@ -40,18 +43,33 @@ def categorical_projection(
 
     Each shifted atom shares its mass between its two neighbours in proportion to nearness.
     """
-    low, high = atoms_Q[0], atoms_Q[-1]
-    spacing = (high - low) / (len(atoms_Q) - 1)
+    last = len(atoms_Q) - 1
+    low, per_unit = atoms_Q[0], last / (atoms_Q[-1] - atoms_Q[0])
     shifted_NQ = return_N.unsqueeze(1) + discount_N.unsqueeze(1) * atoms_Q
-    shifted_NQ = torch.minimum(torch.maximum(shifted_NQ, low), high)
-    distance_NQQ = (shifted_NQ.unsqueeze(1) - atoms_Q.view(1, -1, 1)).abs() / spacing
-    share_NQQ = (1 - distance_NQQ).clamp(0, 1)  # to atom, from shifted atom
-    return torch.einsum("nij,nj->ni", share_NQQ, prob_NQ)
+    place_NQ = ((shifted_NQ - low) * per_unit).clamp(0, last)
+    below_NQ = place_NQ.floor().clamp(max=last - 1)
+    above_NQ = (place_NQ - below_NQ) * prob_NQ  # the share of the atom above
+    index_NQ = below_NQ.long()
+    projected_NQ = torch.zeros_like(prob_NQ).scatter_add_(1, index_NQ, prob_NQ - above_NQ)
+    return projected_NQ.scatter_add_(1, index_NQ + 1, above_NQ)
 
 
 def categorical_loss(logits_NQ: Tensor, target_NQ: Tensor) -> Tensor:
     """Cross entropy of each row between the projected target and the predicted distribution."""
     return -(target_NQ * logits_NQ.log_softmax(dim=1)).sum(dim=1)
+
+
+def deterministic_surrogate(
+    q: Callable[[Tensor], Tensor], action_NA: Tensor, limit: float = math.inf
+) -> Tensor:
+    """-(dq/da) a of each row: its gradient is that of -q(s, pi(s)) through the action alone.
+
+    Silver et al. 2014, eq. 9. The slope is a constant, so nothing reaches the critic's parameters;
+    each of its entries is clipped to `limit`, as in Ape-X DPG (Horgan et al. 2018).
+    """
+    at_NA = action_NA.detach().requires_grad_()
+    (slope_NA,) = torch.autograd.grad(q(at_NA).sum(), at_NA)
+    return -(slope_NA.clamp(-limit, limit) * action_NA).sum(dim=1)
 
 
 def policy_gradient(logp_N: Tensor, advantage_N: Tensor) -> Tensor:

@@ -200,14 +200,19 @@ def mlp(sizes: Sequence[int], activation: str) -> nn.Sequential:
 
 
 class QNet(nn.Module):
-    """Q(s, a) for every action; dueling (Wang et al. 2016) splits it into value and advantage."""
+    """Q(s, a) for every action; dueling (Wang et al. 2016) splits it into value and advantage.
 
-    def __init__(self, spec: Spec, hidden: Sequence[int], dueling: bool, normalize: bool) -> None:
+    With `quantiles` it says so many numbers for each action in turn, and is not dueling.
+    """
+
+    def __init__(
+        self, spec: Spec, hidden: Sequence[int], dueling: bool, normalize: bool, quantiles: int = 1
+    ) -> None:
         super().__init__()
         self.encoder = Encoder(spec, normalize)
         self.trunk = mlp([self.encoder.size, *hidden], "relu")
         last = hidden[-1] if hidden else self.encoder.size
-        self.advantage = nn.Linear(last, spec.num_actions)
+        self.advantage = nn.Linear(last, spec.num_actions * quantiles)
         self.value = nn.Linear(last, 1) if dueling else None
 
     def forward(self, obs: Obs) -> Tensor:
@@ -299,8 +304,9 @@ def load(module: nn.Module, flat: Tensor, given: dict[str, Array]) -> None:
 
 def show(module: nn.Module, obs: Obs) -> None:
     """Let a network's normalisers see what was learnt from."""
-    if isinstance(module, QNet | ActorCritic):
-        module.encoder.update(obs)
+    for part in module.modules():
+        if isinstance(part, Encoder):
+            part.update(obs)
 
 
 def chosen(

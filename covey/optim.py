@@ -13,7 +13,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -23,6 +23,7 @@ from covey.types import Tree
 
 BAD_GRADIENTS_IN_A_ROW = 10
 Moments = dict[str, Tensor]
+Network = TypeVar("Network", bound=nn.Module)
 Rule = Callable[[Tensor, Tensor, Moments, int, float, float], None]
 
 
@@ -42,11 +43,19 @@ def flatten(module: nn.Module, apply: Apply | None = None, name: str = "weights"
     return flat
 
 
-def frozen_copy(module: nn.Module, apply: Apply | None = None, name: str = "target") -> nn.Module:
+def frozen_copy(module: Network, apply: Apply | None = None, name: str = "target") -> Network:
     """The same network with its own, constant weights."""
     copied = copy.deepcopy(module)
     flatten(copied, apply, name)
     return copied.requires_grad_(False)
+
+
+def follow(target: nn.Module, module: nn.Module, share: float) -> None:
+    """Move a frozen copy so much of the way to the weights it was copied from; 1 copies them."""
+    with torch.no_grad():
+        torch._foreach_lerp_(list(target.parameters()), list(module.parameters()), share)
+        for to, value in zip(target.buffers(), module.buffers(), strict=True):
+            to.copy_(value)
 
 
 def adam(w: Tensor, grad: Tensor, moments: Moments, step: int, lr: float, eps: float) -> None:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from covey.types import Array
+from covey.types import Array, Unroll
 
 
 class NStep(NamedTuple):
@@ -39,6 +39,24 @@ def n_step(reward_TB: Array, discount_TB: Array, last_TB: Array, gamma: float, n
         length_TB += alive_TB
         alive_TB = alive_TB & ~last_TB[k : k + num]
     return NStep(return_TB.astype(np.float32), weight_TB.astype(np.float32), length_TB)
+
+
+def n_step_rows(unroll: Unroll, gamma: float, n: int) -> dict[str, Array]:
+    """One row (s, a, R, discount, s') for each valid step whose n-step window is whole."""
+    u, window = unroll, n_step(unroll.reward_TB, unroll.discount_TB, unroll.last_TB, gamma, n)
+    num_steps, num_envs = window.return_TB.shape
+    end_TB = np.arange(num_steps)[:, None] + window.length_TB
+    next_obs_TB = u.obs_TB[end_TB, np.arange(num_envs)]
+    for final in u.finals:  # a window that ends with the episode looks at its true last sight
+        next_obs_TB[end_TB[:, final.b] == final.t + 1, final.b] = final.obs
+    keep_TB = u.valid_TB[:num_steps]
+    return {
+        "obs": u.obs_TB[:num_steps][keep_TB],
+        "action": u.action_TB[:num_steps][keep_TB],
+        "return": window.return_TB[keep_TB],
+        "discount": window.discount_TB[keep_TB],
+        "next_obs": next_obs_TB[keep_TB],
+    }
 
 
 def double_q_target(

@@ -79,7 +79,7 @@ def test_what_is_ours_is_found():
     ("choices", "sentence"),
     [
         (("pp", "E"), "unknown algorithm 'pp'. Did you mean 'ppo'?"),
-        (("zzz", "E"), "Known: a2c, dqn, ppo."),
+        (("zzz", "E"), "Known: a2c, d4pg, ddpg, dqn, ppo, qrdqn."),
         (("ppo", "E", "seral"), "unknown recipe 'seral'. Did you mean 'serial'?"),
         (("ppo", "E", None, "inlnie"), "unknown engine 'inlnie'. Did you mean 'inline'?"),
         ((None, "E"), "algo is missing. Example: covey train ppo CartPole-v1"),
@@ -127,8 +127,10 @@ def test_every_preset_fits_its_environment(env, case):
 
 def test_every_environment_that_an_algorithm_fits_has_a_preset_for_it():
     have = catalog.presets()
-    assert set(catalog.ALGORITHMS) <= set(have["CartPole-v1"])
-    assert "dqn" not in have["Pendulum-v1"]
+    cases = (("CartPole-v1", "discrete", set()), ("Pendulum-v1", "continuous", {"a2c"}))
+    for env, kind, without in cases:
+        fit = {n for n in catalog.ALGORITHMS if kind in catalog.algorithm(n).actions}
+        assert set(have[env]) & set(catalog.ALGORITHMS) == fit - without
     assert "defaults" not in have
 
 
@@ -257,7 +259,7 @@ def test_a_recipe_that_does_not_fit_is_refused_in_a_sentence(outside):
 def test_names_from_another_package_are_guessed_too(outside):
     with pytest.raises(UserError, match=r"unknown algorithm 'tooy'\. Did you mean 'toy'"):
         catalog.algorithm("tooy")
-    with pytest.raises(UserError, match=r"toy needs discrete actions.*Try: a2c, ppo\."):
+    with pytest.raises(UserError, match=r"toy needs discrete actions.*Try: a2c, d4pg, ddpg, ppo\."):
         covey.train("toy", "Pendulum-v1")
 
 

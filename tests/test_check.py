@@ -55,7 +55,7 @@ def test_trying_does_not_touch_numpys_global_random_numbers():
         ("dqn", "CartPole-v1", None),
         ("ppo", "Pendulum-v1", None),
         ("dqn", "Pendulum-v1", "dqn needs discrete actions; Pendulum-v1 has 1 continuous actions. "
-                               "Try: a2c, ppo."),
+                               "Try: a2c, d4pg, ddpg, ppo."),
     ],
 )  # fmt: skip
 def test_whether_an_algorithm_fits(algo, env, sentence):
@@ -71,6 +71,6 @@ class Continuous:
 def test_one_that_needs_continuous_actions_is_told_of_choices(monkeypatch):
     monkeypatch.setitem(catalog.ALGORITHMS, "sac", f"{__name__}:Continuous")
     envs = check("CartPole-v1", steps=1)
-    said = unfit("sac", envs)
-    assert said == "sac needs continuous actions; CartPole-v1 has 2 choices. Try: a2c, dqn, ppo."
+    wanted = "sac needs continuous actions; CartPole-v1 has 2 choices. Try: a2c, dqn, ppo, qrdqn."
+    assert unfit("sac", envs) == wanted
     envs.close()

@@ -27,7 +27,7 @@ USAGE = [
     ("train ppo CartPole-v1 --engine processes", "the engine processes has nothing to start"),
     ("train a2c CartPole-v1 --recipe a3c --set normalize=true", "Set normalize=false, or use"),
     ("train dqn Pendulum-v1", "dqn needs discrete actions; Pendulum-v1 has 1 continuous actions."
-                              " Try: a2c, ppo."),
+                              " Try: a2c, d4pg, ddpg, ppo."),
     ("train ppo Blackjack-v1", "Wrap the environment"),
     ("train dqn CartPole-v1 --steps 0", "steps = 0 is out of range: it must be at least 1"),
     ("train dqn CartPole-v1 --num-envs -3", "num_envs = -3 is out of range"),

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from covey.explore import epsilon_greedy, ladder, linear, spread
+from covey.explore import epsilon_greedy, ladder, linear, noisy, spread
 
 NUM = 60_000
 
@@ -60,3 +60,18 @@ def test_each_row_has_an_epsilon_of_its_own():
     wanted = np.array([0.0, 0.3, 1.0])
     taken = np.mean([epsilon_greedy(q_BA, wanted, rng) != 0 for _ in range(20_000)], axis=0)
     assert taken == pytest.approx(wanted * 2 / 3, abs=0.01)  # a random action may be the best
+
+
+def test_noise_has_the_deviation_of_its_row_and_stays_inside():
+    rng, action = np.random.default_rng(0), np.tile(np.float32([0.1, -0.2]), (3, 1))
+    wanted = np.array([0.0, 0.05, 0.2])
+    found = np.array([noisy(action, wanted, rng) for _ in range(20_000)])
+    assert found.dtype == np.float32
+    assert found.std(axis=0).mean(axis=1) == pytest.approx(wanted, abs=2e-3)
+    np.testing.assert_allclose(found.mean(axis=0), action, atol=5e-3)
+    assert (found[:, 0] == action[0]).all()
+    one, two = (found[:, 2] - action[2]).T
+    assert abs(np.corrcoef(one, two)[0, 1]) < 0.03  # each entry has its own
+    wild = noisy(action, np.full(3, 50.0), rng)
+    assert np.abs(wild).max() == 1.0
+    assert action.tolist() == np.tile(np.float32([0.1, -0.2]), (3, 1)).tolist()  # not in place

@@ -6,7 +6,8 @@ import pytest
 import torch
 from torch import nn
 
-from covey.infer import policy_forward
+from covey.critics import Critic, PolicyAndCritic
+from covey.infer import critic_forward, policy_forward
 from covey.nets import ActorCritic, QNet, as_obs
 from covey.optim import flatten
 from covey.spaces import spec_of
@@ -61,6 +62,54 @@ def test_q_net(dueling, normalize, hidden):
     module = QNet(spec(), hidden, dueling, normalize)
     forward = agrees(module, spec(), "numpy")
     same(forward, shown(module, spec()), spec())
+
+
+def test_quantiles_of_each_action():
+    module = QNet(spec(), (16,), dueling=False, normalize=True, quantiles=7)
+    forward = agrees(module, spec(), "numpy")
+    assert forward(observations(spec())).shape == (9, 21)
+
+
+@pytest.mark.parametrize("normalize", [False, True])
+@pytest.mark.parametrize("hidden", [(), (16, 8)])
+def test_a_deterministic_policy(hidden, normalize):
+    made = spec(action=MOVES)
+    module = PolicyAndCritic(made, hidden, 1, normalize).policy
+    forward = agrees(module, made, "numpy")
+    with torch.no_grad():
+        module[-2].weight.mul_(300)  # else it says next to nothing
+    module[0].update(as_obs(observations(made, 50, seed=1)))
+    same(forward, module, made)
+
+
+@pytest.mark.parametrize("normalize", [False, True])
+@pytest.mark.parametrize("obs", [Box(-1, 1, (5,)), Box(0, 255, (8, 8, 3), np.uint8), "records"])
+def test_a_critic_follows_its_weights(obs, normalize):
+    made = spec(RECORDS if obs == "records" else obs, MOVES)
+    critic = Critic(made, (16, 8), 4, normalize)
+    flat = flatten(critic)
+    forward = critic_forward(critic, made)
+    assert ("through_torch" in forward.__qualname__) == (len(made.obs_shape) != 1)
+    action = np.random.default_rng(1).uniform(-1, 1, (9, 2)).astype(np.float32)
+    for seed in range(3):
+        with torch.no_grad():
+            flat.add_(torch.randn(flat.shape, generator=torch.Generator().manual_seed(seed)))
+        critic.encoder.update(as_obs(observations(made, 50, seed=seed)))
+        rows = observations(made, seed=seed + 5)
+        with torch.no_grad():
+            wanted = critic(as_obs(rows), torch.from_numpy(action))
+        np.testing.assert_allclose(forward(rows, action), wanted.numpy(), rtol=1e-4, atol=1e-4)
+
+
+def test_a_users_critic_goes_through_torch():
+    class Own(Critic):
+        def forward(self, obs, action_NA):
+            return super().forward(obs, action_NA) * 2
+
+    made = spec(action=MOVES)
+    critic, action = Own(made, (8,), 1, False), np.zeros((9, 2), np.float32)
+    wanted = critic(as_obs(observations(made)), torch.from_numpy(action)).detach().numpy()
+    np.testing.assert_allclose(critic_forward(critic, made)(observations(made), action), wanted)
 
 
 @pytest.mark.parametrize("normalize", [False, True])

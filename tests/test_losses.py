@@ -113,6 +113,32 @@ def test_categorical_loss_is_cross_entropy():
     assert uniform.item() == pytest.approx(math.log(4))
 
 
+def toy_q(weight, target):
+    """A critic with a parameter: -w |a - target|^2 of each row."""
+    return lambda action: -weight * (action - target).square().sum(dim=1, keepdim=True)
+
+
+def test_deterministic_surrogate_is_the_gradient_through_a_frozen_critic():
+    target, weight = random(6, 3, seed=30), torch.tensor(2.5, dtype=F64, requires_grad=True)
+    x, theta = random(6, 3, seed=31), random(3, 3, seed=32, grad=True)
+    q = toy_q(weight, target)
+    loss = losses.deterministic_surrogate(q, (x @ theta).tanh()).mean()
+    got = torch.autograd.grad(loss, [theta, weight], allow_unused=True)
+    wanted = torch.autograd.grad(-q((x @ theta).tanh()).mean(), theta)
+    torch.testing.assert_close(got[0], wanted[0])
+    assert got[1] is None  # nothing of it reaches the critic
+    assert weight.grad is None
+
+
+def test_deterministic_surrogate_clips_each_slope():
+    action = torch.tensor([[0.5, -0.2], [0.1, 0.3]], requires_grad=True)
+    slope = torch.tensor([[3.0, -0.5], [-7.0, 1.0]])
+    loss = losses.deterministic_surrogate(lambda a: (slope * a).sum(dim=1), action, limit=1.0)
+    assert loss.tolist() == pytest.approx([-(1.0 * 0.5 + -0.5 * -0.2), -(-1.0 * 0.1 + 1.0 * 0.3)])
+    loss.sum().backward()
+    assert action.grad.tolist() == [[-1.0, 0.5], [1.0, -1.0]]
+
+
 def test_policy_gradient():
     logp = torch.tensor([-1.0, -2.0], requires_grad=True)
     loss = losses.policy_gradient(logp, torch.tensor([3.0, -0.5]))

@@ -9,7 +9,7 @@ from torch import nn
 
 from covey import checkpoint
 from covey.errors import UserError
-from covey.optim import Optimizer, flatten, frozen_copy
+from covey.optim import Optimizer, flatten, follow, frozen_copy
 
 LR = 0.01
 TORCH = {
@@ -155,6 +155,25 @@ def test_annealing_falls_to_zero_and_stays():
     assert seen == [1.0, 1.75, 2.25, 2.5, 2.5, 2.5]
     assert optimizer.progress == 0.0
     assert Optimizer(w, "sgd").progress == 1.0
+
+
+@pytest.mark.parametrize("share", [0.005, 0.25, 1.0])
+def test_a_copy_follows_a_share_of_the_way(share):
+    module = nn.Sequential(net(), nn.BatchNorm1d(3))
+    copied = frozen_copy(module)
+    flat = flatten(module)
+    first = flat.detach().clone()
+    with torch.no_grad():
+        flat.mul_(-3).add_(1)
+    module(torch.randn(9, 5))  # the buffers change too
+    follow(copied, module, share)
+    moved = torch.cat([p.reshape(-1) for p in copied.parameters()])
+    torch.testing.assert_close(moved, first + share * (flat - first))
+    if share == 1.0:
+        assert torch.equal(moved, flat)
+    for ours, theirs in zip(copied.buffers(), module.buffers(), strict=True):
+        assert torch.equal(ours, theirs)
+    assert not any(p.requires_grad for p in copied.parameters())
 
 
 def test_frozen_copy_is_the_same_network_apart():

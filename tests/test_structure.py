@@ -99,7 +99,7 @@ def test_no_forbidden_names():
     assert not [p.name for p in FILES if any(b.lower() in p.stem for b in bad if b != "Base")]
 
 
-MATHS = {"returns", "losses", "explore", "dists", "optim", "nets", "infer"}
+MATHS = {"returns", "losses", "explore", "dists", "optim", "nets", "critics", "infer"}
 LOW = {"types", "errors", "config"}
 # what each layer may import of covey; a layer not named here may import everything
 ALLOWED = {
@@ -108,7 +108,8 @@ ALLOWED = {
     "config": {"errors"},
     **{name: MATHS | LOW for name in MATHS},
     "onpolicy": MATHS | LOW,
-    "algos": MATHS | LOW | {"onpolicy"},
+    "dpg": MATHS | LOW,
+    "algos": MATHS | LOW | {"onpolicy", "dpg"},
     "memory": LOW,
     "links": LOW | {"memory"},
     "apply": MATHS | LOW | {"links", "memory"},

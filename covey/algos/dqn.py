@@ -12,7 +12,7 @@ import numpy as np
 
 from covey.config import option
 from covey.explore import epsilon_greedy, final_epsilon, ladder, linear
-from covey.returns import double_q_target, n_step
+from covey.returns import double_q_target, n_step_rows
 from covey.types import Array, Learnt, Spec, Tree, Unroll
 
 if TYPE_CHECKING:
@@ -105,21 +105,7 @@ class DQN:
 
     def rows(self, unroll: Unroll) -> dict[str, Array]:
         """One row for each step whose n-step window is whole."""
-        u, n = unroll, self.config.n_step
-        window = n_step(u.reward_TB, u.discount_TB, u.last_TB, self.config.gamma, n)
-        num_steps, num_envs = window.return_TB.shape
-        end_TB = np.arange(num_steps)[:, None] + window.length_TB
-        next_obs_TB = u.obs_TB[end_TB, np.arange(num_envs)]
-        for final in u.finals:  # a window that ends with the episode looks at its true last sight
-            next_obs_TB[end_TB[:, final.b] == final.t + 1, final.b] = final.obs
-        keep_TB = u.valid_TB[:num_steps]
-        return {
-            "obs": u.obs_TB[:num_steps][keep_TB],
-            "action": u.action_TB[:num_steps][keep_TB],
-            "return": window.return_TB[keep_TB],
-            "discount": window.discount_TB[keep_TB],
-            "next_obs": next_obs_TB[keep_TB],
-        }
+        return n_step_rows(unroll, self.config.gamma, self.config.n_step)
 
     def priorities(self, rows: dict[str, Array]) -> Array:
         """The temporal difference of each row, by the weights that act."""

@@ -6,8 +6,8 @@ thread: nothing here computes a gradient.
 
 from __future__ import annotations
 
-from covey import catalog
-from covey.algos import a2c, dqn, ppo  # noqa: F401  imported for the members
+from covey import catalog, dpg  # noqa: F401  imported for the members, as these:
+from covey.algos import a2c, d4pg, ddpg, dqn, ppo, qrdqn  # noqa: F401
 from covey.engines.member import seed_globals
 from covey.envs import make_env
 from covey.steps import Collector

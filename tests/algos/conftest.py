@@ -15,6 +15,21 @@ class Story:
     unroll: Unroll
     steps: list = field(default_factory=list)  # (t, b, next_obs) of every real step
 
+    def windows(self, n, gamma):
+        """(s, a, R, discount, s') of every window that is whole, or as far as its episode goes."""
+        u, after = self.unroll, {(t, b): obs for t, b, obs in self.steps}
+        for t in range(u.num_steps - n + 1):
+            for b in range(u.reward_TB.shape[1]):
+                if (t, b) not in after:
+                    continue
+                total, weight, s = 0.0, 1.0, t
+                for s in range(t, t + n):
+                    total += weight * u.reward_TB[s, b]
+                    weight *= gamma * u.discount_TB[s, b]
+                    if u.last_TB[s, b]:
+                        break
+                yield u.obs_TB[t, b], u.action_TB[t, b], total, weight, after[s, b]
+
 
 def make(spec, steps=12, envs=3, same_step=True, seed=0):
     """Episodes end at random; then a reset takes the next obs, or the whole next step."""

@@ -21,29 +21,13 @@ def agent(spec, seed=0, **settings):
     return DQN(spec, DQN.Config(**settings), np.random.default_rng(seed))
 
 
-def slow_rows(story, n):
-    """Every window that is whole, or whole as far as its episode goes, step by step."""
-    u, after = story.unroll, {(t, b): obs for t, b, obs in story.steps}
-    for t in range(u.num_steps - n + 1):
-        for b in range(u.reward_TB.shape[1]):
-            if (t, b) not in after:
-                continue
-            total, weight, s = 0.0, 1.0, t
-            for s in range(t, t + n):
-                total += weight * u.reward_TB[s, b]
-                weight *= GAMMA * u.discount_TB[s, b]
-                if u.last_TB[s, b]:
-                    break
-            yield u.obs_TB[t, b], u.action_TB[t, b], total, weight, after[s, b]
-
-
 @pytest.mark.parametrize("seed", [0, 1, 2])
 @pytest.mark.parametrize("n", [1, 2, 3, 12])
 @pytest.mark.parametrize("same_step", [True, False])
 def test_rows_are_all_whole_windows(tell, discrete, same_step, n, seed):
     story = tell(discrete, same_step=same_step, seed=seed)
     rows = agent(discrete, n_step=n).rows(story.unroll)
-    obs, action, total, weight, after = zip(*slow_rows(story, n), strict=True)
+    obs, action, total, weight, after = zip(*story.windows(n, GAMMA), strict=True)
     np.testing.assert_array_equal(rows["obs"], obs)
     np.testing.assert_array_equal(rows["action"], action)
     np.testing.assert_allclose(rows["return"], total, rtol=1e-5, atol=1e-6)

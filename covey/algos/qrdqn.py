@@ -1,0 +1,185 @@
+"""Quantile regression DQN: learns the distribution of returns by its quantiles, acts on their mean.
+
+Dabney et al. 2018, https://arxiv.org/abs/1710.10044.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from covey.config import option
+from covey.explore import epsilon_greedy, final_epsilon, ladder, linear
+from covey.returns import n_step_rows
+from covey.types import Array, Learnt, Spec, Tree, Unroll
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from covey.optim import Apply
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QRDQNConfig:
+    """Settings of QR-DQN."""
+
+    optimizer: str = option("adam", "which optimizer", choices=("adam", "rmsprop"))
+    lr: float = option(5e-5, "step size", above=0)
+    eps: float = option(0.01 / 32, "the optimizer's epsilon", above=0)
+    gamma: float = option(0.99, "discount", least=0, most=1)
+    n_step: int = option(1, "rewards summed before bootstrapping", least=1, most=1000)
+    quantiles: int = option(200, "quantiles of each action's return", least=1)
+    kappa: float = option(1.0, "the loss is quadratic within, linear outside", above=0)
+    hidden: tuple[int, ...] = option((128, 128), "widths of the hidden layers", least=1)
+    double: bool = option(False, "the online network chooses, the target network values")
+    target_every: int = option(10_000, "updates between copies to the target network", least=1)
+    max_norm: float = option(10.0, "gradients are clipped to this norm", above=0)
+    eps_start: float = option(1.0, "share of random actions at first", least=0, most=1)
+    eps_end: float = option(0.01, "share of random actions in the end", least=0, most=1)
+    eps_ends: tuple[float, ...] = option(
+        (), "instead of eps_end, each process draws one of these", least=0, most=1
+    )
+    eps_chances: tuple[float, ...] = option((), "how likely each of eps_ends is", least=0, most=1)
+    eps_steps: int = option(10_000, "env steps from the one to the other", least=0)
+    eps_ladder: float = option(
+        0.0, "instead, each environment of all actors has its own, from this down; 0 = off",
+        least=0, most=1,
+    )  # fmt: skip
+    eps_power: float = option(7.0, "the last of the ladder is eps_ladder to 1 + this", least=0)
+    normalize: bool = option(False, "scale observations by running statistics")
+    anneal_updates: int = option(0, "updates over which lr falls to 0; 0 keeps it", least=0)
+
+
+class QRDQN:
+    """Acts epsilon-greedily on the mean of quantiles, learns these from (s, a, R, discount, s')."""
+
+    Config = QRDQNConfig
+    actions: ClassVar = ("discrete",)
+    recipes: ClassVar = ("serial", "hogwild")
+    replayed: ClassVar = True
+    extra: ClassVar[dict[str, np.dtype[Any]]] = {}
+
+    def __init__(
+        self, spec: Spec, config: QRDQNConfig, rng: np.random.Generator,
+        network: nn.Module | None = None, device: str = "cpu", apply: Apply | None = None,
+        place: tuple[int, int] = (0, 1),
+    ) -> None:  # fmt: skip
+        from covey import infer, nets, optim  # torch is for those who build networks
+
+        c = self.config = config
+        self.spec, self.rng, self.device, self.place = spec, rng, device, place
+        self.overlap = c.n_step - 1
+        self.eps_end = final_epsilon(c.eps_end, c.eps_ends, c.eps_chances, rng)
+        self.form = (spec.num_actions, c.quantiles)  # of what the network says of each observation
+        own = nets.chosen(
+            network, lambda: nets.QNet(spec, c.hidden, False, c.normalize, c.quantiles),
+            spec, spec.num_actions * c.quantiles, with_value=False, normalize=c.normalize,
+        )  # fmt: skip
+        self.module = own.to(device)
+        self.target = optim.frozen_copy(self.module, apply)
+        self.optimizer = optim.Optimizer(
+            optim.flatten(self.module, apply), c.optimizer, c.lr, c.eps, c.max_norm,
+            c.anneal_updates, apply,
+        )  # fmt: skip
+        self.forward, self.inference = infer.policy_forward(self.module, spec)
+        self.target_forward, _ = infer.policy_forward(self.target, spec)
+
+    @property
+    def updates(self) -> int:
+        """Optimizer steps so far."""
+        return self.optimizer.updates
+
+    def act(
+        self, obs_B: Array, env_step: int = 0, greedy: bool = False
+    ) -> tuple[Array, dict[str, Array]]:
+        """Epsilon-greedy, epsilon falling with the env step."""
+        epsilon = 0.0 if greedy else self.epsilon(env_step, len(obs_B))
+        return epsilon_greedy(self.q(obs_B), epsilon, self.rng), {}
+
+    def epsilon(self, env_step: int, num_envs: int) -> float | Array:
+        """The share of random actions: of all environments, or of each."""
+        c = self.config
+        if c.eps_ladder:
+            return ladder(c.eps_ladder, c.eps_power, self.place, num_envs)
+        return linear(env_step, c.eps_start, self.eps_end, c.eps_steps)
+
+    def q(self, obs_B: Array) -> Array:
+        """The mean of each action's quantiles, q_BA."""
+        q_BA: Array = self.forward(obs_B).reshape(-1, *self.form).mean(axis=2)
+        return q_BA
+
+    def rows(self, unroll: Unroll) -> dict[str, Array]:
+        """One row for each step whose n-step window is whole."""
+        return n_step_rows(unroll, self.config.gamma, self.config.n_step)
+
+    def priorities(self, rows: dict[str, Array]) -> Array:
+        """The temporal difference of each row's means, by the weights that act."""
+        next_N = self.q(rows["next_obs"]).max(axis=1)
+        q_N = self.q(rows["obs"])[np.arange(len(next_N)), rows["action"]]
+        error_N: Array = np.abs(rows["return"] + rows["discount"] * next_N - q_N)
+        return error_N
+
+    def target_quantiles(self, rows: dict[str, Array]) -> Array:
+        """R + discount theta_j(s', a*), where a* has the best mean; Dabney et al. 2018, alg. 1."""
+        next_NAQ = self.target_forward(rows["next_obs"]).reshape(-1, *self.form)
+        chooser_NA = self.q(rows["next_obs"]) if self.config.double else next_NAQ.mean(axis=2)
+        next_NQ = next_NAQ[np.arange(len(next_NAQ)), chooser_NA.argmax(axis=1)]
+        target_NQ: Array = rows["return"][:, None] + rows["discount"][:, None] * next_NQ
+        return target_NQ
+
+    def learn(self, rows: dict[str, Array]) -> Learnt:
+        """One update; every `target_every` of them the target network catches up."""
+        import torch
+
+        from covey.losses import quantile_huber, weighted_mean
+        from covey.nets import as_obs, show
+        from covey.optim import follow
+
+        c, target_NQ = self.config, self.target_quantiles(rows)
+        obs_N = as_obs(rows["obs"], self.device)
+        index_N = torch.from_numpy(rows["action"]).to(self.device)
+        theta_NAQ = self.module(obs_N).view(-1, *self.form)
+        theta_NQ = theta_NAQ[torch.arange(len(index_N), device=self.device), index_N]
+        loss_N = quantile_huber(theta_NQ, torch.from_numpy(target_NQ).to(self.device), c.kappa)
+        loss = weighted_mean(loss_N, rows.get("weight"))
+        norm = self.optimizer.step(loss)
+        if c.normalize:
+            show(self.module, obs_N)
+        if self.optimizer.apply.crossed(c.target_every):
+            follow(self.target, self.module, 1.0)
+        q_N, target_N = theta_NQ.detach().mean(1).cpu().numpy(), target_NQ.mean(axis=1)
+        metrics = {"loss": float(loss.detach()), "grad_norm": norm, "q": float(target_N.mean())}
+        return Learnt(metrics, np.abs(q_N - target_N))
+
+    def weights(self) -> dict[str, Array]:
+        """The network's weights and buffers, and how many updates made them."""
+        from covey.nets import weights
+
+        return {**weights(self.module, self.optimizer.flat), "updates": np.array(self.updates)}
+
+    def load(self, weights: dict[str, Array]) -> None:
+        """Take them in."""
+        from covey.nets import load
+
+        load(self.module, self.optimizer.flat, weights)
+        self.optimizer.apply.updates = int(weights["updates"])
+
+    def state(self) -> Tree:
+        """Both networks, the optimizer and the random state."""
+        return {
+            "module": self.module.state_dict(),
+            "target": self.target.state_dict(),
+            "optimizer": self.optimizer.state(),
+            "rng": self.rng.bit_generator.state,
+        }
+
+    def restore(self, state: Tree) -> None:
+        """Take them back."""
+        from covey.nets import load_weights
+
+        load_weights(self.module, state["module"])
+        load_weights(self.target, state["target"])
+        self.optimizer.restore(state["optimizer"])
+        self.rng.bit_generator.state = state["rng"]
