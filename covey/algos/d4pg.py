@@ -52,7 +52,7 @@ class D4PG:
 
     Config = D4PGConfig
     actions: ClassVar = ("continuous",)
-    recipes: ClassVar = ("serial", "hogwild")
+    recipes: ClassVar = ("serial", "hogwild", "apex")
     replayed: ClassVar = True
     extra: ClassVar[dict[str, np.dtype[Any]]] = {}
 

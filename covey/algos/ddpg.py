@@ -47,7 +47,7 @@ class DDPG:
 
     Config = DDPGConfig
     actions: ClassVar = ("continuous",)
-    recipes: ClassVar = ("serial", "hogwild")
+    recipes: ClassVar = ("serial", "hogwild", "apex")
     replayed: ClassVar = True
     extra: ClassVar[dict[str, np.dtype[Any]]] = {}
 

@@ -57,7 +57,7 @@ class QRDQN:
 
     Config = QRDQNConfig
     actions: ClassVar = ("discrete",)
-    recipes: ClassVar = ("serial", "hogwild")
+    recipes: ClassVar = ("serial", "hogwild", "apex")
     replayed: ClassVar = True
     extra: ClassVar[dict[str, np.dtype[Any]]] = {}
 
