@@ -15,6 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from covey.errors import UserError
+from covey.links import archive
 from covey.links.waits import Waits
 from covey.memory.block import CELL, Block, Layout, fence
 from covey.memory.priorities import Draw, Priorities
@@ -73,7 +74,7 @@ class Replay:
         self.size = -(-capacity // self.shards)  # of a shard
         self._own = self._writers.index(rank) if rank in self._writers else None
         self._reader = self._readers.index(rank) if rank in self._readers else None
-        self._mine_S = np.arange(self.shards) % readers == (self._reader or 0)
+        self.mine_S = np.arange(self.shards) % readers == (self._reader or 0)
         self._forgotten_S = np.zeros(self.shards, np.int64)
         self.block: Block | None = None
         self.columns: dict[str, Array] = {}
@@ -84,40 +85,44 @@ class Replay:
         if block is not None:
             self._open(block)
 
+    def open_for(self, rows: Mapping[str, Array]) -> None:
+        """Memory of this process alone, for rows of this form."""
+        self._open(Block(layout(rows, self.capacity, self.shards, 1)))
+
     def _open(self, block: Block) -> None:
         self.block = block
         self.columns = {
             key.removeprefix(ROW): a for key, a in block.arrays.items() if key.startswith(ROW)
         }
-        self._begun_S, self._head_S, self._floor_S, self._waiting_S, self._drawn_R = (
+        self.begun_S, self.head_S, self.floor_S, self._waiting_S, self.drawn_R = (
             block[name][:, 0] for name in ("begun", "head", "floor", "waiting", "drawn")
         )
-        self._first_M = block["first"]
+        self.first_M = block["first"]
         if self.draw.alpha and self._reader is not None:
             self.priorities = Priorities(self.draw, self.shards, self.size)
 
     @property
     def added(self) -> int:
         """Rows ever added, by all writers."""
-        return 0 if self.block is None else int(self._head_S.sum())
+        return 0 if self.block is None else int(self.head_S.sum())
 
     @property
     def drawn(self) -> int:
         """Rows ever drawn, by all readers."""
-        return 0 if self.block is None else int(self._drawn_R.sum())
+        return 0 if self.block is None else int(self.drawn_R.sum())
 
     def __len__(self) -> int:
-        return 0 if self.block is None else int(self._there()[1].sum())
+        return 0 if self.block is None else int(self.there()[1].sum())
 
-    def _there(self) -> tuple[Array, Array]:
+    def there(self) -> tuple[Array, Array]:
         """Of each shard, the number of the first row that stands whole, and how many I may draw."""
-        oldest_S = self._begun_S - self.size
+        oldest_S = self.begun_S - self.size
         self._fence()
-        head_S = self._head_S.copy()  # after `begun`: however fast a writer is, something is there
+        head_S = self.head_S.copy()  # after `begun`: however fast a writer is, something is there
         np.maximum(oldest_S, head_S - self.size, out=oldest_S)
-        np.maximum(oldest_S, self._floor_S, out=oldest_S)
+        np.maximum(oldest_S, self.floor_S, out=oldest_S)
         np.maximum(oldest_S, self._forgotten_S, out=oldest_S)
-        return oldest_S, np.maximum(head_S - oldest_S, 0) * self._mine_S
+        return oldest_S, np.maximum(head_S - oldest_S, 0) * self.mine_S
 
     def add(self, rows: Mapping[str, Array], priority_N: Array | None = None) -> int:
         """Take N rows in; the oldest make room. Returns N. Waits where too little was drawn.
@@ -126,7 +131,7 @@ class Replay:
         """
         num = self._check(rows)
         if self.block is None:
-            self._open(Block(layout(rows, self.capacity, self.shards, 1)))
+            self.open_for(rows)
         if self._own is None:
             raise UserError(
                 f"'{self.name}' is written by {self._waits.names(self._writers)}, not by this "
@@ -145,9 +150,9 @@ class Replay:
     def _put(
         self, shard: int, rows: Mapping[str, Array], part: slice, priority_N: Array | None
     ) -> None:
-        num, head = part.stop - part.start, int(self._head_S[shard])
+        num, head = part.stop - part.start, int(self.head_S[shard])
         # what a death left half overwritten, a successor does not call whole again
-        self._begun_S[shard] = max(int(self._begun_S[shard]), head + num)
+        self.begun_S[shard] = max(int(self.begun_S[shard]), head + num)
         self._fence()
         at = head % self.size
         start, fits = shard * self.size, min(num, self.size - at)
@@ -159,10 +164,10 @@ class Replay:
                 column[rest] = rows[name][cut : part.stop]
         if self.draw.alpha:
             first_N = np.full(part.stop, np.nan) if priority_N is None else priority_N
-            self._first_M[here] = first_N[part.start : cut]
-            self._first_M[rest] = first_N[cut : part.stop]
+            self.first_M[here] = first_N[part.start : cut]
+            self.first_M[rest] = first_N[cut : part.stop]
         self._fence()
-        self._head_S[shard] = head + num
+        self.head_S[shard] = head + num
 
     def _check(self, rows: Mapping[str, Array]) -> int:
         num = len(next(iter(rows.values())))
@@ -182,9 +187,9 @@ class Replay:
     def clear(self) -> None:
         """Forget: a writer the rows of its shard, a reader all. Their numbers go on."""
         if self.block is not None and self._own is not None:
-            self._floor_S[self._own] = self._head_S[self._own]
+            self.floor_S[self._own] = self.head_S[self._own]
         if self.block is not None and self._reader is not None:
-            self._forgotten_S[:] = self._head_S
+            self._forgotten_S[:] = self.head_S
 
     def wait(self) -> None:
         """Until a batch may be drawn, where others add."""
@@ -194,15 +199,15 @@ class Replay:
     def due(self) -> float:
         """Rows that ought to have been drawn and were not; a batch, where nobody keeps pace."""
         batch, reuse, warmup, _ = self.pace
-        if self.block is None or not self._there()[1].any():
+        if self.block is None or not self.there()[1].any():
             return 0
-        counted = max(0, int(self._head_S.sum()) - warmup)
+        counted = max(0, int(self.head_S.sum()) - warmup)
         if reuse is None:
             return batch * (counted > 0)
         if self._reader is None:
-            return max(0, counted * reuse - int(self._drawn_R.sum()))
+            return max(0, counted * reuse - int(self.drawn_R.sum()))
         # readers get on alike: each goes by what it has drawn itself, so all see the same number
-        return max(0, counted * reuse - int(self._drawn_R[self._reader]) * len(self._readers))
+        return max(0, counted * reuse - int(self.drawn_R[self._reader]) * len(self._readers))
 
     def share(self, batch: int) -> int:
         """How many rows of a batch this reader draws: all readers together, exactly `batch`."""
@@ -258,7 +263,7 @@ class Replay:
                 raise UserError(
                     f"rows of '{self.name}' are overwritten before they are read. Raise capacity."
                 )
-        self._drawn_R[self._reader] += num
+        self.drawn_R[self._reader] += num
         for shard in self._waiting_S.nonzero()[0].tolist():
             self._waits.ring(self._writers[shard])
         if self.priorities is not None:
@@ -269,10 +274,10 @@ class Replay:
     def _choose(self, num: int) -> tuple[Array, Array, Array]:
         """Slots, the numbers of the rows in them, and how likely each was."""
         if self.priorities is not None:
-            self._take_up(self.priorities)
+            self.take_up(self.priorities)
             slot_N, chance_N = self.priorities.choose(num, self.rng)
             return slot_N, self.priorities.numbers(slot_N), chance_N
-        oldest_S, size_S = self._there()
+        oldest_S, size_S = self.there()
         end_S = size_S.cumsum()
         assert end_S[-1] > 0, "sample from an empty replay"
         place_N = self.rng.integers(end_S[-1], size=num)
@@ -281,17 +286,17 @@ class Replay:
         slot_N = shard_N * self.size + number_N % self.size
         return slot_N, number_N, np.full(num, 1 / end_S[-1])
 
-    def _take_up(self, priorities: Priorities) -> None:
+    def take_up(self, priorities: Priorities) -> None:
         """Let the tree know what has been written since."""
-        head_S = self._head_S * self._mine_S
+        head_S = self.head_S * self.mine_S
         self._fence()
-        floor_S = np.maximum(self._floor_S, self._forgotten_S) * self._mine_S
-        priorities.take_up(head_S, floor_S, self._first_M)
+        floor_S = np.maximum(self.floor_S, self._forgotten_S) * self.mine_S
+        priorities.take_up(head_S, floor_S, self.first_M)
 
     def _gone(self, slot_N: Array, number_N: Array) -> Array:
         """Which rows have been overwritten, or have begun to be."""
         self._fence()
-        gone_N: Array = number_N < self._there()[0][slot_N // self.size]
+        gone_N: Array = number_N < self.there()[0][slot_N // self.size]
         return gone_N
 
     def _replace(
@@ -339,60 +344,18 @@ class Replay:
 
     def check(self) -> None:
         """Shards hold what their heads say, and every sum of the tree is one."""
-        assert (self._begun_S >= self._head_S).all(), f"{self.name}: rows that were never begun"
+        assert (self.begun_S >= self.head_S).all(), f"{self.name}: rows that were never begun"
         assert len(self) <= self.size * self.shards, f"{self.name}: {len(self)} rows"
         if self.priorities is not None:
             self.priorities.tree.check()
 
     def state(self) -> Tree:
         """The rows and their priorities, the counts and the random state."""
-        found = {"drawn": self.drawn, "rng": self.rng.bit_generator.state, "columns": {},
-                 "heads": [], "oldest": [], "floor": [], "size": self.size}  # fmt: skip
-        if self.block is None:
-            return found
-        head_S, oldest_S = self._head_S.copy(), self._there()[0]
-        slot_M = self._slots(oldest_S if self.save_rows else head_S, head_S)
-        if self.priorities is not None:
-            self._take_up(self.priorities)
-            leaf_M = self.priorities.tree.leaf_N[slot_M]
-            others_M = ~self._mine_S[slot_M // self.size]  # only their reader knows better
-            leaf_M[others_M] = self.priorities.powers(self._first_M[slot_M[others_M]])
-            found |= {"draws": self.priorities.draws, "leaf": leaf_M}
-        found["columns"] = {name: column[slot_M] for name, column in self.columns.items()}
-        # where others write, rows may have gone meanwhile: they are there, but below the floor
-        spans = {"heads": head_S, "oldest": oldest_S, "floor": self._there()[0]}
-        return {**found, **{name: span_S.tolist() for name, span_S in spans.items()}}
-
-    def _slots(self, oldest_S: Array, head_S: Array) -> Array:
-        spans = zip(oldest_S.tolist(), head_S.tolist(), strict=True)
-        slots = [s * self.size + np.arange(a, b) % self.size for s, (a, b) in enumerate(spans)]
-        return np.concatenate(slots)
+        return archive.state(self)
 
     def restore(self, state: Tree) -> bool:
         """Take them back, before anybody adds; False where filling begins anew."""
-        self.rng.bit_generator.state = state["rng"]
-        head_S, oldest_S = (np.array(state[name], np.int64) for name in ("heads", "oldest"))
-        num = int((head_S - oldest_S).sum())
-        if not head_S.any():
-            return True
-        columns = state["columns"]
-        fits = len(head_S) == self.shards and state["size"] == self.size and self.added == 0
-        if not fits or any(len(column) != num for column in columns.values()):
-            return False
-        if self.block is None:
-            self._open(Block(layout(columns, self.capacity, self.shards, 1)))
-        slot_M = self._slots(oldest_S, head_S)
-        for name, saved in columns.items():
-            self.columns[name][slot_M] = saved
-        self._begun_S[:], self._head_S[:], self._floor_S[:] = head_S, head_S, state["floor"]
-        self._drawn_R[:] = 0
-        self._drawn_R[0] = state["drawn"]
-        if self.priorities is not None:
-            self._first_M[slot_M] = state["leaf"] ** (1 / self.draw.alpha)  # for other readers
-            mine_M = self._mine_S[slot_M // self.size]
-            leaf_M = np.where(mine_M, state["leaf"], 0)
-            self.priorities.restore(slot_M, leaf_M, head_S * self._mine_S, state["draws"])
-        return True
+        return archive.restore(self, state)
 
 
 def _form(column: Array, num: int) -> str:

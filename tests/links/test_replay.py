@@ -1,6 +1,5 @@
 """Rows in shards: kept, drawn alike or by priority, revised, paced, saved and restored."""
 
-import copy
 import os
 import signal
 import time
@@ -15,6 +14,7 @@ import covey
 from covey import checkpoint
 from covey.envs import make_env
 from covey.errors import Stopped, UserError
+from covey.links.archive import slots
 from covey.links.replay import Pace, Replay, Share, layout
 from covey.memory.priorities import Draw
 from covey.team import Team
@@ -35,8 +35,8 @@ def kept(r):
     """What may be drawn, in order."""
     if r.block is None:
         return []
-    oldest_S, size_S = r._there()
-    found = r.columns["n"][r._slots(oldest_S, oldest_S + size_S)]
+    oldest_S, size_S = r.there()
+    found = r.columns["n"][slots(r.size, oldest_S, oldest_S + size_S)]
     return sorted(found.tolist())
 
 
@@ -113,44 +113,6 @@ def test_other_columns_are_refused_by_name(change, sentence):
 def test_the_first_rows_must_be_of_one_length():
     with pytest.raises(UserError, match="column 'n'"):
         replay().add({"x": np.zeros((2, 2)), "n": np.zeros(3)})
-
-
-@pytest.mark.parametrize("filled", [6, 10, 23])
-def test_a_saved_replay_goes_on_as_if_nothing_had_happened(filled, tmp_path):
-    first, second = replay(seed=5), replay(seed=99)
-    first.add(rows(*range(filled)))
-    first.sample(3)
-    path = checkpoint.save(tmp_path, 1, first.state(), {})
-    assert second.restore(checkpoint.load(path).tree)
-    assert (second.added, second.drawn) == (filled, 3)
-    for r in (first, second):
-        r.add(rows(50, 51, 52))
-    for _ in range(3):
-        a, b = first.sample(20), second.sample(20)
-        assert all(np.array_equal(a[name], b[name]) for name in a)
-
-
-def test_an_empty_replay_is_restored():
-    r = replay()
-    assert r.restore(replay(seed=3).state())
-    assert len(r) == 0
-
-
-def test_without_rows_filling_begins_anew():
-    first, second = replay(save_rows=False), replay(seed=9)
-    first.add(rows(1, 2, 3))
-    state = copy.deepcopy(first.state())
-    assert all(len(column) == 0 for column in state["columns"].values())
-    assert second.restore(state) is False
-    assert len(second) == 0
-    second.add(rows(7))
-    assert second.sample(2)["n"].tolist() == [7, 7]
-
-
-def test_another_capacity_is_not_the_same_ring():
-    first = replay(10)
-    first.add(rows(*range(10)))
-    assert replay(5).restore(first.state()) is False
 
 
 def test_records(tmp_path):
@@ -482,8 +444,8 @@ def test_a_writer_waits_while_too_little_was_drawn_and_is_rung():
 
     began = time.monotonic()
     together(partial(one.add, rows(9)), draw)
-    assert 0.09 < one.waited <= time.monotonic() - began < 5
-    assert one.gauges()["replay.waited"] == one.waited
+    assert 0.09 < one.waited <= time.monotonic() - began < 20
+    assert one.gauges()["replay.actor_waited"] == one.waited
     assert not one._waiting_S.any()
 
 
@@ -537,53 +499,13 @@ def test_a_writer_that_waits_in_vain_says_so_too(monkeypatch):
 # --- the rest
 
 
-@pytest.mark.parametrize("draw", [None, PER], ids=["alike", "priority"])
-@pytest.mark.parametrize("num", [3, 10, 25])
-def test_shards_are_saved_and_restored(num, draw, tmp_path):
-    *writers, reader = in_a_team(capacity=20, draw=draw)
-    for shard, writer in enumerate(writers):
-        writer.add(rows(*range(100 * shard, 100 * shard + num)), np.arange(1.0, num + 1))
-    batch = reader.sample(30)
-    if draw:
-        reader.revise(batch["id"], np.linspace(0, 3, 30))
-    path = checkpoint.save(tmp_path, 1, reader.state(), {})
-    *again, second = in_a_team(capacity=20, draw=draw)
-    assert second.restore(checkpoint.load(path).tree)
-    assert (second.added, second.drawn, kept(second)) == (2 * num, 30, kept(reader))
-    again[1].add(rows(7), np.ones(1))
-    writers[1].add(rows(7), np.ones(1))
-    for _ in range(3):
-        one, other = reader.sample(20), second.sample(20)
-        assert one.keys() == other.keys()
-        assert all(np.array_equal(one[name], other[name]) for name in one)
-
-
-def test_a_reader_that_died_finds_the_rows_where_they_are():
-    one, two, reader = in_a_team(draw=PER)
-    one.add(rows(1, 2), np.ones(2))
-    saved = reader.state()
-    two.add(rows(10), np.ones(1))
-    teams = one._waits, two  # the writers live on
-    assert teams
-    assert reader.restore(saved) is False  # what is there is newer than what was saved
-    assert kept(reader) == [1, 2, 10]
-
-
-def test_another_number_of_shards_begins_anew():
-    one, _, reader = in_a_team(actor=2)
-    one.add(rows(1, 2))
-    *_, other = in_a_team(actor=3)
-    assert other.restore(reader.state()) is False
-    assert len(other) == 0
-
-
 def test_gauges_tell_what_is_where():
     one, _, reader = paced(reuse=None, draw=PER)
     one.add(rows(1, 2), np.ones(2))
-    assert one.gauges() == {"replay.added": 2.0, "replay.drawn": 0.0, "replay.waited": 0.0}
+    assert one.gauges() == {"replay.added": 2.0, "replay.drawn": 0.0, "replay.actor_waited": 0.0}
     reader.sample(7)
     assert reader.gauges() == {
-        "replay.added": 2.0, "replay.drawn": 7.0, "replay.waited": 0.0, "replay.rows": 2.0,
+        "replay.added": 2.0, "replay.drawn": 7.0, "replay.learner_waited": 0.0, "replay.rows": 2.0,
         "replay.refused": 0.0, "replay.torn": 0.0,
     }  # fmt: skip
 
