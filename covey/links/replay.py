@@ -216,7 +216,11 @@ class Replay:
 
     def _may_add(self) -> bool:
         batch, reuse, _, ahead = self.pace
-        return reuse is None or self.due() <= max(ahead * reuse, 2.0 * batch)
+        if (
+            reuse is None or not self.head_S[self._own]
+        ):  # a reader may have no other shard than this
+            return True
+        return self.due() <= max(ahead * reuse, 2.0 * batch)
 
     def _await(self, ready: Callable[[], bool], what: Callable[[], str]) -> None:
         """As long as anybody gets on. A writer that waits says so, and readers ring it."""

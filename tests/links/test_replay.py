@@ -449,6 +449,15 @@ def test_a_writer_waits_while_too_little_was_drawn_and_is_rung():
     assert not one._waiting_S.any()
 
 
+def test_a_writer_never_waits_with_its_first_rows():
+    one, two, *readers = paced(reuse=1.0, batch=2, learner=2)
+    one.add(rows(*range(9)))
+    assert not one._may_add()
+    two.add(rows(1))  # else its reader would wait for ever, and the other for that one
+    assert not two._may_add()
+    assert [reader.due() for reader in readers] == [10, 10]
+
+
 def test_a_reader_waits_until_a_batch_is_due():
     one, _, reader = paced(reuse=1.0, batch=4)
 
