@@ -156,7 +156,7 @@ def sample(
     them, and they for this when they are more than `ahead` rows ahead; without `reuse` nobody
     waits, and each round draws a batch.
     """
-    replay.pace, share = Pace(batch, reuse, warmup, ahead), replay.share(batch)
+    share = replay.keep_pace(Pace(batch, reuse, warmup, ahead))
 
     def sample(ctx: Ctx) -> None:
         if not replay.alone:

@@ -62,6 +62,7 @@ class Replay:
     ) -> None:  # fmt: skip
         self.capacity, self.rng, self.save_rows = capacity, rng, save_rows
         self.name, self.draw, self.pace = name, draw or Draw(), Pace()
+        self._of_all = 1.0  # rows that all readers draw, for each of this one
         self._waits, rank, self._writers, self._readers = share or Share(Waits(), 0, [0], [0])
         self.alone = share is None
         self._fence: Callable[[], object] = bool if share is None else fence  # or nothing
@@ -207,12 +208,17 @@ class Replay:
         if self._reader is None:
             return max(0, counted * reuse - int(self.drawn_R.sum()))
         # readers get on alike: each goes by what it has drawn itself, so all see the same number
-        return max(0, counted * reuse - int(self.drawn_R[self._reader]) * len(self._readers))
+        return max(0, counted * reuse - int(self.drawn_R[self._reader]) * self._of_all)
 
-    def share(self, batch: int) -> int:
-        """How many rows of a batch this reader draws: all readers together, exactly `batch`."""
-        num, more = divmod(batch, len(self._readers))
-        return num + ((self._reader or 0) < more)
+    def keep_pace(self, pace: Pace) -> int:
+        """Add and draw at this pace. How many rows of a batch this reader draws comes back.
+
+        All readers together draw exactly a batch.
+        """
+        num, more = divmod(pace.batch, len(self._readers))
+        share = num + ((self._reader or 0) < more)
+        self.pace, self._of_all = pace, pace.batch / max(1, share)
+        return share
 
     def _may_add(self) -> bool:
         batch, reuse, _, ahead = self.pace

@@ -7,7 +7,7 @@ from functools import partial
 
 import numpy as np
 import pytest
-from apart import all_end, apart, dies, kill, start
+from apart import apart, dies, kill, start
 from seats import seats, successor, together
 
 import covey
@@ -377,7 +377,7 @@ def hammered(seconds, alpha):
 
     def write(team):
         mine, number = of_member(team, 3000, draw), team.index
-        while time.monotonic() - begun < seconds:
+        while True:
             mine.add(rows(*range(number, number + 40)), np.ones(40))
             number += 40
 
@@ -397,7 +397,8 @@ def hammered(seconds, alpha):
             teams[0] = successor(teams[0])
             pids[0] = start(write, teams[0])
             killed += 1
-    all_end(pids)
+    for pid in pids:
+        kill(pid)
     if alpha:
         reader.priorities.tree.check()
     return [killed, reader.torn, reader.refused, reader.drawn, reader.added]
@@ -419,7 +420,7 @@ def test_no_torn_row_is_ever_drawn(alpha):
 def paced(reuse=2.0, batch=4, warmup=0, ahead=0, **more):
     found = in_a_team(**more)
     for r in found:
-        r.pace = Pace(batch, reuse, warmup, ahead)
+        r.keep_pace(Pace(batch, reuse, warmup, ahead))
     return found
 
 
@@ -432,6 +433,20 @@ def test_what_is_due_is_reuse_times_what_was_added_after_warmup():
     assert reader.due() == 5.0
     reader.sample(4)
     assert (reader.due(), one.due()) == (1.0, 1.0)
+
+
+def test_readers_share_a_batch_exactly_and_see_the_same_due():
+    *writers, one, two, three = in_a_team(actor=3, learner=3, capacity=300)
+    shares = [r.keep_pace(Pace(8, 2.0)) for r in (one, two, three)]
+    assert shares == [3, 3, 2]
+    for writer in writers:
+        writer.keep_pace(Pace(8, 2.0))
+        writer.add(rows(*range(20)))
+    for drawn in range(1, 4):
+        for r, share in zip((one, two, three), shares, strict=True):
+            r.sample(share)
+            assert r.due() == 120 - 8 * drawn
+    assert writers[0].due() == 120 - 24
 
 
 def test_a_writer_waits_while_too_little_was_drawn_and_is_rung():
@@ -484,7 +499,7 @@ def test_without_reuse_nobody_waits():
 def test_waiting_ends_when_all_stop():
     actor, learner = seats(actor=1, learner=1)
     reader = of_member(learner)
-    reader.pace = Pace(1, 1.0)
+    reader.keep_pace(Pace(1, 1.0))
     with pytest.raises(Stopped, match="enough"):
         together(reader.wait, partial(actor.stop, "enough"))
 
