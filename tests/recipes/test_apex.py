@@ -117,7 +117,8 @@ def test_samples_per_insert_are_as_asked_and_the_account_is_in_the_metrics(tmp_p
 @pytest.mark.slow
 def test_several_learners_take_the_same_steps_and_share_the_batch(tmp_path):
     result = run(tmp_path / "run", learners=2, batch=33, steps=3000)
-    events = [json.loads(line) for line in (tmp_path / "run" / "events.jsonl").open()]
+    lines = (tmp_path / "run" / "events.jsonl").read_text().splitlines()
+    events = [json.loads(line) for line in lines]
     assert not [e for e in events if e["event"] == "died"]
     *_, row = read_metrics(tmp_path / "run" / "metrics.jsonl")
     assert abs(row["replay.drawn"] - 33 * result.updates) <= 33
