@@ -29,7 +29,7 @@ TIMING, READING = 0, 1
 
 
 def measure(seconds: float = 2.0, reads: int = 0) -> dict[str, float]:
-    """For each size so many seconds of refreshing, then as many or so many `reads`."""
+    """For each size so many seconds of refreshing, then three times as many or so many `reads`."""
     of_writer, of_reader = run(partial(play, seconds=seconds, reads=reads), learner=1, reader=1)
     return {
         f"{name}_{size}": value
@@ -62,7 +62,7 @@ class Pair:
             return self.write()
         timed = self.refresh(seconds)
         self.phase.value = READING
-        found = self.read(seconds, reads)
+        found = self.read(3 * seconds, reads)
         self.phase.value = READING + 1
         return {**timed, **found}
 

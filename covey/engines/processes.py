@@ -30,7 +30,7 @@ from covey.team import ROSTER, Main, roster, section
 
 PRELOAD = ("torch", "cloudpickle", "covey.steps", "covey.apply", "covey.engines.warm")
 LOOK_EVERY = 0.02  # seconds between two looks at the pulses
-BIRTH_SECONDS = 30.0
+BIRTH_SECONDS = 120.0  # a crowd that acts may leave the zygote little of the processor
 MOST_UNBORN = 32  # asked for at once: the wire has room for what both ends say of so many
 DESCRIPTORS = 3  # of the launcher, for each member
 SIGNALS = {signal.SIGINT: "interrupted", signal.SIGTERM: "terminated", signal.SIGUSR1: "requeue"}

@@ -17,9 +17,16 @@ def test_the_figures_are_there_and_make_sense(monkeypatch):
     assert figures["2_workers_of_one"] == two / one
 
 
-def test_the_fastest_of_all_turns_counts(monkeypatch):
-    turns = {"1": [100.0, 180.0], "2": [200.0, 120.0], "4": [150.0, 240.0]}
-    monkeypatch.setattr(hogwild, "in_turns", lambda actions, seconds: turns)
+def test_the_fastest_turn_of_each_counts(monkeypatch):
+    said = {1: [100.0, 180.0], 2: [200.0, 120.0], 4: [150.0, 240.0]}
+    monkeypatch.setattr(hogwild, "rate", lambda num, _: hogwild.Rate(said[num].pop(0), 7.0))
+
+    def twice(actions, seconds):
+        for action in [*actions.values(), *actions.values()]:
+            action()
+
+    monkeypatch.setattr(hogwild, "in_turns", twice)
     figures = hogwild.measure()
     assert [figures[f"{num}_workers_steps_per_second"] for num in (1, 2, 4)] == [180, 200, 240]
     assert figures["4_workers_of_one"] == 240 / 180
+    assert figures["2_workers_cpu_microseconds_per_step"] == 7
