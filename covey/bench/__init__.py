@@ -12,6 +12,7 @@ BENCHES = {
     "transport": "unrolls through a stream beside memcpy and multiprocessing.Queue",
     "weights": "refreshing and publishing beside memcpy; torn reads",
     "replay": "rows in and out of a prioritized replay beside a bare look-up",
+    "apex": "a learner beside its own rate; 360 actors at the rates of the Ape-X paper",
     "actors": "hundreds of actors that wait, and one that has a fast environment",
     "hogwild": "workers on the same weights against one worker",
     "start": "many actors until they act, their own memory, and the successor of a killed one",

@@ -71,8 +71,13 @@ def line(row: dict[str, Any], total: int, remaining: float | None, best: float |
         parts.append(f"return {row['return_mean']:.4g} +- {row['return_std']:.3g}")
     if best is not None:
         parts.append(f"best eval {best:.4g}")
-    parts.append(f"{short(row['env_steps_per_second'])} env steps/s")
-    parts.append(f"{short(row['updates_per_second'])} updates/s")
+    acting = f"{short(row['env_steps_per_second'])} env steps/s"
+    learning = f"{short(row['updates_per_second'])} updates/s"
+    if "replay.rows" in row and "weights.lag" in row:
+        stored = f"replay {short(row['replay.rows'])}"
+        parts.append(f"actors {acting} | {stored} | learner {learning}")
+    else:
+        parts += [acting, learning]
     return "  ".join(parts)
 
 
