@@ -64,3 +64,21 @@ def test_a3c_solves_cartpole_and_its_account_balances(members):
     account = {name.partition(".")[2]: value for name, value in gauges.items()}
     assert account["pushed"] == account["applied"] + account["refused"] + account["pending"]
     assert account["applied"] > 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["dqn", "ddpg", "d4pg"])
+def test_apex_solves_its_task_and_draws_as_asked(name):
+    members = {"actor": 2, "learner": 1, "evaluator": 1}
+    reason, env_steps, gauges = covey.run(load("apex").program(name), seed=3, **members)[2]
+    assert reason == "solved"
+    assert env_steps < 100_000
+    drawn, added = gauges["replay.drawn"], gauges["replay.added"]
+    assert drawn / (added - 1_000) == pytest.approx(16, rel=0.03)
+
+
+@pytest.mark.slow
+def test_apex_is_one_process_too():
+    reason, env_steps, gauges = covey.run(load("apex").program("dqn"), seed=1)
+    assert (reason, gauges["replay.refused"]) == ("solved", 0)
+    assert env_steps < 100_000

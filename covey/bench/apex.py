@@ -30,9 +30,9 @@ def measure(
 ) -> dict[str, float]:
     """Updates beside those of a batch in memory; rows in and out at the paper's rates."""
     beside: dict[str, float] = run(partial(learner_and_actor, seconds), actor=1, learner=1)[1]
-    *_, paper = run(
+    paper: dict[str, float] = run(
         partial(at_the_papers_rates, paper_seconds), actor=actors, learner=1, care=Care(step=60.0)
-    )
+    )[-1]
     return beside | paper
 
 

@@ -19,7 +19,9 @@ from gymnasium import spaces
 import covey
 from covey.engines import processes
 from covey.engines.care import Care
+from covey.links.replay import Replay, Share, layout
 from covey.memory import pulse
+from covey.memory.priorities import Draw
 
 KINDS = ("kill", "stop", "segv", "raise", "exit", "hang", "slow reset")
 CAUSES = {
@@ -27,6 +29,7 @@ CAUSES = {
     "raise": "EnvError: ", "exit": "exited with status 3", "hang": "no progress",
 }  # fmt: skip
 NO_ORDER, PID, GENERATION = 0, 1, 2  # columns of an actor's orders; column 0 holds the order
+CAPACITY = 20_000  # rows in an actor's shard
 ROWS = 8  # transitions in an item of the stream
 HANG_SECONDS, SLOW_RESET_SECONDS = 0.5, 1.0
 CARE = Care(step=HANG_SECONDS, reset=20.0, start=30.0, soon=0.001)
@@ -186,7 +189,67 @@ class Nemesis:
             row[0] = KINDS.index(fault.kind) + 1
 
 
-def act_until_stopped(team, orders, stream, step_seconds=0.0005):
+class Streamed:
+    """Transitions go to the learner through a stream."""
+
+    def __init__(self, team):
+        fields = {"obs": ((ROWS, 5), "i8"), "over": ((ROWS,), "?")}
+        self.team, self.stream = team, team.stream("rows", fields, slots=4)
+
+    def put(self, obs, over):
+        self.stream.put({"obs": obs, "over": over})
+
+    def take(self, history):
+        """The next item into the history; whether there was one."""
+        item = self.stream.take_now()
+        if item is not None:
+            history.add(self.team.members[item.writer][1], item.values["obs"], item.values["over"])
+        return item is not None
+
+    def account(self):
+        s = self.stream
+        return {"written": s.written, "taken": s.taken, "depth": s.depth, "dropped": s.dropped}
+
+
+class Stored:
+    """Transitions stay in a replay; the learner looks at each new one, draws, and revises."""
+
+    def __init__(self, team):
+        actors, columns = len(team.ranks("actor")), {"obs": np.zeros((1, 5), np.int64),
+                                                     "over": np.zeros(1, bool)}  # fmt: skip
+        form = layout(columns, actors * CAPACITY, actors, 1)
+        share = Share(team.waits, team.rank, team.ranks("actor"), team.ranks("learner"))
+        draw, block = Draw(alpha=0.6), team.block("rows", form)
+        self.replay = Replay(actors * CAPACITY, team.rng("rows"), True, draw, block, share)
+        self.seen, self.wrong = np.zeros(actors, np.int64), Counter()
+
+    def put(self, obs, over):
+        self.replay.add({"obs": obs, "over": over}, np.abs(np.sin(obs[:, 3])) + 0.1)
+
+    def take(self, history):
+        """Rows that are new into the history, and drawn ones checked; whether any was new."""
+        heads, oldest = self.replay.head_S.copy(), self.replay.there()[0]
+        assert (oldest <= self.seen).all(), "too slow: rows were overwritten that nobody had seen"
+        for actor in (heads > self.seen).nonzero()[0].tolist():
+            slot = actor * CAPACITY + np.arange(self.seen[actor], heads[actor]) % CAPACITY
+            columns = self.replay.columns
+            history.add(actor, columns["obs"][slot], columns["over"][slot])
+        new, self.seen = (heads > self.seen).any(), heads
+        if len(self.replay):
+            batch = self.replay.sample(64)
+            self.wrong["drawn torn"] += int((sign(batch["obs"][:, :4]) != batch["obs"][:, 4]).sum())
+            self.replay.revise(batch["id"], np.abs(np.cos(batch["obs"][:, 3])))
+        return new
+
+    def account(self):
+        self.replay.check()
+        assert not self.wrong["drawn torn"]
+        written, left = divmod(self.replay.added, ROWS)
+        assert not left
+        return {"written": written, "taken": int(self.seen.sum()) // ROWS, "depth": 0, "dropped": 0}
+
+
+def act_until_stopped(team, orders, carrier, step_seconds=0.0005):
     """An actor: whole items of transitions, until the team stops."""
     row = orders[team.index]
     row[:3] = NO_ORDER, os.getpid(), team.generation
@@ -196,62 +259,55 @@ def act_until_stopped(team, orders, stream, step_seconds=0.0005):
     collector = covey.Collector(env, team.agent(Idle, env), ROWS)
     while team.stopped is None:
         unroll = collector.collect(0)
-        stream.put({"obs": unroll.obs_TB[:-1, 0], "over": unroll.last_TB[:, 0]})
+        carrier.put(unroll.obs_TB[:-1, 0], unroll.last_TB[:, 0])
 
 
-def open_lab(team):
-    """The orders, and the stream from the actors to the learner."""
+def open_lab(team, how=Streamed):
+    """The orders, and what carries transitions from the actors to the learner."""
     actors = len(team.ranks("actor"))
     orders = team.block("orders", {"order": ((actors, 8), "i8")})["order"]
-    fields = {"obs": ((ROWS, 5), "i8"), "over": ((ROWS,), "?")}
-    return orders, team.stream("rows", fields, slots=4)
+    return orders, how(team)
 
 
-def laboratory(faults, step_seconds=0.0005):
+def laboratory(faults, step_seconds=0.0005, how=Streamed):
     """A program in which actors survive these faults; the learner returns its findings."""
 
     def main(team):
-        orders, stream = open_lab(team)
+        orders, carrier = open_lab(team, how)
         if team.role == "actor":
-            return act_until_stopped(team, orders, stream, step_seconds)
+            return act_until_stopped(team, orders, carrier, step_seconds)
         actors = len(orders)
         history = History(actors)
         nemesis = Nemesis(faults, orders, history)
-
-        def take(item):
-            if item is not None:
-                history.add(team.members[item.writer][1], item.values["obs"], item.values["over"])
-            return item
-
         while not nemesis.act():
-            if take(stream.take_now()) is None:
+            if not carrier.take(history):
                 time.sleep(0.001)
-                team.pulse.beat()
+            team.pulse.beat()
         team.stop("enough")
         ranks = team.ranks("actor")
         deadline = time.monotonic() + 5
         while any(team.pulse_N[r, pulse.PHASE] != pulse.ENDED for r in ranks):
             assert time.monotonic() < deadline
             time.sleep(0.001)
-        while take(stream.take_now()) is not None:
+        while carrier.take(history):
             pass
         return {
             "done": nemesis.done, "lost": nemesis.lost, "wrong": dict(history.wrong),
-            "rows": history.rows, "written": stream.written, "taken": stream.taken,
-            "depth": stream.depth, "dropped": stream.dropped,
+            "rows": history.rows, **carrier.account(),
             "stepped": [int(team.pulse_N[r, pulse.STEPPED]) for r in ranks],
         }  # fmt: skip
 
     return main
 
 
-def survive(seed, num, actors=4, **more):
+def survive(seed, num, actors=4, how=Streamed, **more):
     """Run the laboratory: the learner's findings and the supervisor's events."""
     print(f"nemesis seed {seed}")
     events = []
     found = processes.run(
-        laboratory(schedule(seed, num, actors)), seed=seed, members={"actor": actors, "learner": 1},
-        care=CARE, hear=lambda kind, **what: events.append((kind, what)), **more,
+        laboratory(schedule(seed, num, actors), how=how), seed=seed,
+        members={"actor": actors, "learner": 1}, care=CARE,
+        hear=lambda kind, **what: events.append((kind, what)), **more,
     )  # fmt: skip
     return found[-1], events
 
