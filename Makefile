@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 .PHONY: demo test lint check bench format clean
 
 demo: $(VENV)/installed
-	$(BIN)/covey train ppo CartPole-v1
+	$(BIN)/covey train dqn CartPole-v1 --recipe apex --actors 2
 	$(BIN)/covey eval
 
 test: $(VENV)/dev

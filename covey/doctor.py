@@ -41,6 +41,7 @@ def examine() -> dict[str, Any]:
         "folder_writable": writable,
         "disk_free_gb": round(shutil.disk_usage(Path.cwd()).free / 1e9, 1),
         "open_files_limit": _open_files_limit(),
+        "sum_tree": _sum_tree(),
     }
 
 
@@ -49,6 +50,12 @@ def _version(package: str) -> str | None:
         return version(package)
     except PackageNotFoundError:
         return None
+
+
+def _sum_tree() -> str:
+    from covey.memory.sumtree import compiled
+
+    return "numpy" if compiled() is None else "compiled"
 
 
 def _open_files_limit() -> int:
@@ -70,5 +77,7 @@ def tell(found: dict[str, Any]) -> str:
         lines.append(f"{extra:<10} {number} (extra)")
     for extra in found["missing_extras"]:
         lines.append(f"{extra:<10} not installed: pip install 'covey[{extra}]'")
+    slow = "" if found["sum_tree"] == "compiled" else ": install a C compiler, then covey again"
+    lines.append(f"sum tree   {found['sum_tree']}{slow}")
     lines.append("all is well" if found["ok"] else "something is missing")
     return "\n".join(lines)

@@ -327,6 +327,7 @@ class Team:
 
         write, read = ([0], [0]) if alone else (self.ranks(writers), self.ranks(readers))
         form = replay_layout(example_rows(agent), capacity, len(write), len(read))
+        enough_memory(name, size_of(form), capacity)
         share = None if alone else Share(self._waits, self.rank, write, read)
         return Replay(capacity, rng, save_rows, draw, self.block(name, form), share, name)
 
@@ -367,6 +368,18 @@ class Team:
         """Give the descriptors back."""
         for block in self._blocks.values():
             block.close()
+
+
+def enough_memory(name: str, wanted: int, capacity: int) -> None:
+    """Say before the start that a replay will not fit, once it is full."""
+    with open("/proc/meminfo") as info:  # noqa: PTH123
+        free = 1024 * next(int(line.split()[1]) for line in info if line.startswith("MemAvailable"))
+    if wanted > free:
+        fits = int(capacity * 0.8 * free / wanted)
+        raise UserError(
+            f"'{name}' with capacity = {capacity:,} takes {wanted / 2**30:.1f} GiB and "
+            f"{free / 2**30:.1f} GiB are free. Set capacity to {fits:,} or less."
+        )
 
 
 def first_number(seed: np.random.SeedSequence) -> int:

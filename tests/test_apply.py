@@ -1,7 +1,11 @@
 """Who applies a gradient: in place, an owner, everyone. One worker is always plain torch."""
 
 import math
+import os
+import signal
+import time
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,8 +15,9 @@ from torch import nn
 
 import covey
 from covey import checkpoint
+from covey.engines.place import MemberError
 from covey.envs import make_env
-from covey.errors import UserError
+from covey.errors import Stopped, UserError
 from covey.optim import Optimizer, flatten, frozen_copy
 from covey.team import Team
 
@@ -439,3 +444,98 @@ def test_a_saved_optimizer_goes_on_bit_for_bit(apply, tmp_path):
     plain.step(last)
     assert torch.equal(ours.flat, plain.flat)
     assert ours.optimizer.updates == 11
+
+
+# --- the learners, through torch.distributed
+
+
+def listening():
+    """Addresses on which this process listens."""
+    found = set()
+    inodes = {os.readlink(f"/proc/self/fd/{fd}") for fd in open_descriptors()}
+    for table in ("tcp", "tcp6"):
+        for line in Path(f"/proc/self/net/{table}").read_text().splitlines()[1:]:
+            address, state, inode = (line.split()[i] for i in (1, 3, 9))
+            if state == "0A" and f"socket:[{inode}]" in inodes:
+                found.add(address.partition(":")[0])
+    return sorted(found)
+
+
+def open_descriptors():
+    for entry in Path("/proc/self/fd").iterdir():
+        if entry.is_symlink():
+            yield entry.name
+
+
+def averaged(team, updates=20):
+    """A learner's weights after updates with its part of each batch, and who could reach it."""
+    module = net()
+    optimizer = Optimizer(flatten(module), "adam", LR, apply=team.averaged())
+    num = len(team.ranks("learner"))
+    for batch in batches(updates, 4 * num):
+        optimizer.step(loss(module, batch[team.index :: num]))
+    return optimizer.flat.tolist(), optimizer.updates, listening()
+
+
+def test_averaged_is_plain_on_the_joined_batch_and_listens_on_loopback_only():
+    found = covey.run(averaged, learner=3)
+    module = net()
+    optimizer = Optimizer(flatten(module), "adam", LR)
+    for batch in batches(20, 12):
+        optimizer.step(loss(module, batch))
+    (first, *others) = found
+    assert all(weights == first[0] for weights, *_ in others)
+    np.testing.assert_allclose(first[0], optimizer.flat.tolist(), atol=1e-6)
+    assert [updates for _, updates, _ in found] == [20, 20, 20]
+    assert {address for *_, addresses in found for address in addresses} == {"0100007F"}
+
+
+def test_one_alone_is_the_plain_optimizer_bit_for_bit():
+    found = covey.run(averaged, learner=1)
+    module = net()
+    optimizer = Optimizer(flatten(module), "adam", LR)
+    for batch in batches(20, 4):
+        optimizer.step(loss(module, batch))
+    assert found[0][0] == optimizer.flat.tolist()
+
+
+def test_all_begin_an_update_or_none():
+    one, two = (team.averaged() for team in seats(learner=2))
+    together(one.meet, two.meet)
+    one._team.stop("enough")
+    with pytest.raises(Stopped):
+        one.meet()
+    with pytest.raises(Stopped):  # the first has taken its arrival back
+        two.meet()
+    assert one._arrived_N.tolist() == [1, 1]
+
+
+def test_one_who_is_counted_on_takes_part_though_all_stop():
+    one, two = (team.averaged() for team in seats(learner=2))
+    one._arrived_N[0] += 1  # the first has come
+    one._team.stop("enough")
+    two.meet()  # so the second goes on
+    assert one._late(1) == []
+
+
+def test_a_learner_that_does_not_come_is_named(monkeypatch):
+    monkeypatch.setattr("covey.links.waits.Waits.until.__defaults__", (0.05,))
+    one, _ = (team.averaged() for team in seats(learner=2))
+    with pytest.raises(UserError, match=r"waited 0.05 s for update 1 of all; absent: learner 1"):
+        one.meet()
+
+
+def dies_in_the_middle(team):
+    module = net()
+    optimizer = Optimizer(flatten(module), "adam", LR, apply=team.averaged())
+    for number, batch in enumerate(batches(1000)):
+        if number == 5 and team.index == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+        optimizer.step(loss(module, batch))
+
+
+def test_when_one_of_them_dies_all_end_with_one_error():
+    began = time.monotonic()
+    with pytest.raises(MemberError, match=r"^learner 1 failed: killed by signal 9"):
+        covey.run(dies_in_the_middle, learner=2)
+    assert time.monotonic() - began < 60

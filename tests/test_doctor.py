@@ -50,3 +50,14 @@ def test_all_that_the_project_needs_is_looked_for():
     needed = {line.split(">")[0].split("[")[0] for line in said["dependencies"]}
     assert needed == set(doctor.NEEDED)
     assert set(doctor.EXTRAS) == set(said["optional-dependencies"]) - {"dev"}
+
+
+def test_a_sum_tree_that_was_not_compiled_is_told_with_the_way_to_it(monkeypatch):
+    from covey.memory import sumtree
+
+    wanted = "compiled" if sumtree.compiled() else "numpy"
+    assert f"sum tree   {wanted}" in doctor.tell(doctor.examine())
+    monkeypatch.setattr(sumtree, "compiled", lambda: None)
+    told = doctor.tell(doctor.examine())
+    assert "sum tree   numpy: install a C compiler, then covey again" in told
+    assert told.endswith("all is well")

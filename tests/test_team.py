@@ -16,7 +16,7 @@ from covey.engines import processes
 from covey.envs import make_env
 from covey.errors import UserError
 from covey.memory import pulse
-from covey.team import Alone, Seat, Team, seed_torch
+from covey.team import Alone, Seat, Team, enough_memory, seed_torch
 
 QUICK = {"preload": ("covey.team",)}  # nothing here needs torch
 
@@ -349,3 +349,21 @@ def test_torch_draws_as_after_its_own_way_to_seed_it():
     expected = torch.rand(3)
     seed_torch(5)
     assert torch.equal(torch.rand(3), expected)
+
+
+def test_a_replay_that_will_not_fit_is_refused_with_what_does():
+    said = r"'rows' with capacity = 50 takes 1048576.0 GiB and .* Set capacity to \d"
+    with pytest.raises(UserError, match=said):
+        enough_memory("rows", 2**50, 50)
+    enough_memory("rows", 2**20, 50)
+
+
+def test_a_replay_of_one_process_is_laid_out_for_its_agent():
+    team = Team(1)
+    env = covey.make_env("CartPole-v1", num_envs=1)
+    agent = team.agent(covey.DQN, env, covey.DQN.Config(hidden=(4,)))
+    replay = team.replay("rows", agent, capacity=9, alpha=0.5)
+    assert sorted(replay.columns) == ["action", "discount", "next_obs", "obs", "return"]
+    assert (len(replay), replay.shards, replay.priorities.draw.alpha) == (0, 1, 0.5)
+    team.close()
+    env.close()
