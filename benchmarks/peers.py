@@ -139,14 +139,16 @@ def compare(name: str, pairs: int, peer: str) -> dict[str, Any]:
     return {"unit": unit, **summary, "pairs": rows}
 
 
-def peer_python() -> str:
-    """The peer's own environment, made the first time."""
-    folder = ROOT / ".bench-venv"
+def peer_python(
+    packages_in_turn: tuple[tuple[str, ...], ...] = PEER_PACKAGES, name: str = ".bench-venv"
+) -> str:
+    """The peers' own environment, made the first time."""
+    folder = ROOT / name
     python, ready = folder / "bin" / "python", folder / "ready"
     if not ready.exists():
         print(f"making the peer's environment in {folder}", flush=True)
         subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
-        for packages in PEER_PACKAGES:
+        for packages in packages_in_turn:
             subprocess.run([str(python), "-m", "pip", "install", "-q", *packages], check=True)
         ready.touch()
     return str(python)
