@@ -78,11 +78,12 @@ class Frames:
         words = (block[name][:, 0] for name in ("begun", "head", "floor", "framed"))
         # `end_S` counts frames that have begun to be written: only rows say which are whole
         self.begun_S, self.head_S, self.floor_S, self.end_S = words
-        self.oldest_M, pixels = block["oldest"], block["frames"]
-        self.form = pixels.shape[1:]
+        self.oldest_M, self.pixels = block["oldest"], block["frames"]
+        self.form = self.pixels.shape[1:]
         each = math.prod(self.form)
+        # words are compared faster than bytes
         self.word = np.dtype(next(f"u{n}" for n in (8, 4, 2, 1) if each % n == 0))
-        self.frame_F = pixels.reshape(len(pixels), each).view(self.word)
+        self.frame_F = self.pixels.reshape(-1, each).view(self.word)
         self.numbers = {
             name.removeprefix(STACK): a for name, a in block.arrays.items() if name[:6] == STACK
         }

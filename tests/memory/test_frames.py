@@ -377,7 +377,7 @@ def killed_while_writing(at, before):
 
 
 @pytest.mark.parametrize("at", [1, 2, 3, 4])
-@pytest.mark.parametrize("before", [10, 300, 500])
+@pytest.mark.parametrize("before", [10, 500])
 def test_a_death_among_half_written_frames_leaves_nothing_wrong(at, before):
     assert apart(killed_while_writing, at, before) > 30
 
