@@ -146,7 +146,9 @@ def test_stacks_of_frames_resume_exactly(tmp_path):
     same(one.tree, two.tree)
     images = one.tree["replay"]["images"]
     assert images["frames"].shape[1:] == (1, 36, 36)
-    assert 60 < len(images["frames"]) < 120 + 120 / 23 + 4  # one for each env step, one for each reset
+    assert (
+        60 < len(images["frames"]) < 120 + 120 / 23 + 4
+    )  # one for each env step, one for each reset
 
 
 def test_a_users_own_network_is_trained_saved_and_resumed(tmp_path):

@@ -48,13 +48,9 @@ class Share(NamedTuple):
 
 def layout(rows: Mapping[str, Array], capacity: int, shards: int, readers: int) -> Layout:
     """Shards side by side, so that rows of all of them are one look-up; of images, the frames."""
-    each = -(-capacity // shards)
-    size, stacks = shards * each, frames.images(rows)
-    columns = {
-        ROW + name: ((size, *v.shape[1:]), v.dtype)
-        for name, v in rows.items()
-        if name not in stacks
-    }
+    each, images = -(-capacity // shards), frames.images(rows)
+    size, whole = shards * each, {n: v for n, v in rows.items() if n not in images}
+    columns = {ROW + name: ((size, *v.shape[1:]), v.dtype) for name, v in whole.items()}
     words = {name: ((shards, CELL), "i8") for name in ("begun", "head", "floor", "waiting")}
     own = {"first": ((size,), "f4"), **words, "drawn": ((readers, CELL), "i8")}
     return {**columns, **own, **frames.layout(rows, each, shards)}

@@ -39,7 +39,10 @@ def frame_of(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def images(rows: Mapping[str, Array]) -> dict[str, int]:
-    """The columns that are kept as frames, all of the shape of the first's, and how many each."""
+    """The columns that are kept as frames, all of the form of the first's, and how many each.
+
+    Others stand whole in their rows; so do images that are entries of records.
+    """
     shapes = {
         name: column.shape[1:]
         for name, column in rows.items()
@@ -172,11 +175,15 @@ class Stack:
         num, k = self.number_MK[where].shape
         flat = np.ascontiguousarray(rows).reshape(num * k, -1).view(self.frames.word)
         parts = [self.frames.write(flat[i : i + AT_ONCE]) for i in range(0, num * k, AT_ONCE)]
-        if parts:
-            self.number_MK[where] = np.concatenate(parts).reshape(num, k)
+        self.number_MK[where] = np.concatenate(parts).reshape(num, k)
 
-    def take(self, slot_N: Array, axis: int = 0, out: Array | None = None, mode: str = "") -> Array:
-        """The images in these slots, as an array's `take` gives them. All numbers have a place."""
+    def take(
+        self, slot_N: Array, axis: int = 0, out: Array | None = None, mode: str = "clip"
+    ) -> Array:
+        """The images in these slots, as an array's `take` gives them.
+
+        Every number has a place: of rows overwritten meanwhile some pictures come, to be refused.
+        """
         if out is None:
             out = np.empty((len(slot_N), *self.shape[1:]), self.dtype)
         frames, k = self.frames, self.number_MK.shape[1]
