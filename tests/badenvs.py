@@ -112,6 +112,27 @@ class Sight(gym.Env):
         return self._obs(), 1.0, self.t == 7, False, {}
 
 
+class Film(gym.Env):
+    """The last four pictures, of noise; a reset shows one four times."""
+
+    def __init__(self):
+        self.observation_space = spaces.Box(0, 255, (4, 36, 36), np.uint8)
+        self.action_space = spaces.Discrete(3)
+
+    def _picture(self):
+        return self.np_random.integers(0, 256, (1, 36, 36), np.uint8)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.t, self.stack = 0, self._picture().repeat(4, 0)
+        return self.stack, {}
+
+    def step(self, action):
+        self.t += 1
+        self.stack = np.concatenate([self.stack[1:], self._picture()])
+        return self.stack, float(action), self.t == 23, False, {}
+
+
 for how in ("four", "reset", "raise", "shape", "dtype", "nan-obs", "nan-reward", "text-reward"):
     gym.register(f"Broken-{how}-v0", entry_point="badenvs:Broken", kwargs={"how": how})
 gym.register("LateNan-v0", entry_point="badenvs:Broken", kwargs={"how": "nan-obs", "at": 700})

@@ -6,7 +6,7 @@ import signal
 
 import numpy as np
 import pytest
-from badenvs import Coin, Counting, Sight
+from badenvs import Coin, Counting, Film, Sight
 
 import covey
 from covey import checkpoint
@@ -134,6 +134,21 @@ def test_dict_observations_with_images_resume_exactly(continuous, threads, tmp_p
     one = checkpoint.newest_good(tmp_path / "whole" / "checkpoints")
     two = checkpoint.newest_good(tmp_path / "cut" / "checkpoints")
     same(one.tree, two.tree)
+
+
+def test_stacks_of_frames_resume_exactly(tmp_path):
+    more = {"warmup": 30, "batch": 8, "capacity": 60, "n_step": 2, "reuse": 1, "threads": 1}
+    quick("dqn", Film, tmp_path / "whole", steps=120, **more)
+    quick("dqn", Film, tmp_path / "cut", steps=80, **more)
+    covey.resume(tmp_path / "cut", steps=120, env=Film, quiet=True)
+    one = checkpoint.newest_good(tmp_path / "whole" / "checkpoints")
+    two = checkpoint.newest_good(tmp_path / "cut" / "checkpoints")
+    same(one.tree, two.tree)
+    images = one.tree["replay"]["images"]
+    assert images["frames"].shape[1:] == (1, 36, 36)
+    assert (
+        60 < len(images["frames"]) < 120 + 120 / 23 + 4
+    )  # one for each env step, one for each reset
 
 
 def test_a_users_own_network_is_trained_saved_and_resumed(tmp_path):

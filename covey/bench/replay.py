@@ -1,7 +1,8 @@
 """Rows in and out of a replay, beside a bare look-up of as many rows.
 
 The loop is Ape-X's: 64 rows come in, 512 go out, 512 are revised. The look-up is numpy's, of rows
-drawn alike, into arrays that are there already: less cannot be done.
+drawn alike, into arrays that are there already: less cannot be done. Stacks of four frames come
+from eight environments side by side; their look-up is of as many frames.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ import numpy as np
 
 from covey.bench.turns import clocked, in_turns, ratio, typical
 from covey.links.replay import Replay, Share, layout
+from covey.memory.block import size_of
+from covey.memory.frames import Stack
 from covey.memory.priorities import Draw
 from covey.team import Team, run
 from covey.types import Array
@@ -20,6 +23,7 @@ from covey.types import Array
 ADDED, DRAWN = 64, 512
 DRAW = Draw(alpha=0.6, beta=0.4)
 LOOPS = 200  # in a turn
+LANES = 8  # environments of the stacks
 CAPACITY = 2**20
 Rows = dict[str, Array]
 
@@ -29,9 +33,10 @@ def measure(
 ) -> dict[str, float]:
     """Microseconds of a loop and its parts, rows per second of an actor, and their ratios."""
     rng = np.random.default_rng(0)
-    figures = loops("small", small_rows(rng, capacity), seconds / 3)
-    figures |= loops("frames", frame_rows(rng, frames), seconds / 3)
-    appended: dict[str, float] = run(partial(append, seconds / 3), actor=1, learner=1)[0]
+    figures = loops("small", small_rows(rng, capacity), seconds / 4)
+    figures |= loops("frames", frame_rows(rng, frames), seconds / 4)
+    figures |= Stacks(frames // 5).measure(seconds / 4)
+    appended: dict[str, float] = run(partial(append, seconds / 4), actor=1, learner=1)[0]
     return figures | appended
 
 
@@ -49,7 +54,7 @@ def small_rows(rng: np.random.Generator, num: int) -> Rows:
 def frame_rows(rng: np.random.Generator, num: int) -> Rows:
     """The same with a picture each."""
     frames = rng.integers(0, 256, (num, 84, 84), np.uint8)
-    return {**small_rows(rng, num), "obs": frames, "next_obs": frames[::-1]}
+    return {**small_rows(rng, num), "obs": frames, "next_obs": np.roll(frames, -1, axis=0)}
 
 
 class Loop:
@@ -83,7 +88,72 @@ class Loop:
         for _ in range(LOOPS):
             at = self.rng.integers(self.replay.size, size=DRAWN)
             for name, column in self.replay.columns.items():
-                column.take(at, axis=0, out=self.out[name], mode="clip")
+                bare(column).take(at, axis=0, out=self.out[name], mode="clip")
+
+
+def bare(column: Array | Stack) -> Array:
+    """Memory with as many pictures at least as a column of single pictures has rows."""
+    return column.frames.pixels if isinstance(column, Stack) else column
+
+
+class Stacks:
+    """A full replay of stacks, of a film of noise that begins again when it is over."""
+
+    def __init__(self, capacity: int) -> None:
+        self.rng = np.random.default_rng(1)
+        self.film = self.rng.integers(0, 256, (capacity // 2 + 8 * LANES, 84, 84), np.uint8)
+        window = np.lib.stride_tricks.sliding_window_view(self.film, 3 * LANES + 1, axis=0)
+        self.stack = window[..., ::LANES].transpose(0, 3, 1, 2)  # a view: frames LANES apart
+        self.replay, self.at = Replay(capacity, self.rng), 0
+        self.whole = np.zeros((2, 8 * ADDED, 4, 84, 84), np.uint8)
+        self.out = np.zeros((DRAWN * 8, 1, 84, 84), np.uint8)
+        while self.replay.added < 2 * capacity:
+            self.add()
+
+    def rows(self) -> Rows:
+        """The next; each env step makes one."""
+        obs, next_obs = (self.stack[at : at + ADDED].copy() for at in (self.at, self.at + LANES))
+        return {**small_rows(self.rng, ADDED), "obs": obs, "next_obs": next_obs}
+
+    def add(self) -> float:
+        """Seconds of a row."""
+        rows = self.rows()
+        self.at = (self.at + ADDED) % (len(self.stack) - ADDED - LANES)
+        return clocked(partial(self.replay.add, rows)) / ADDED
+
+    def write(self) -> float:
+        """Seconds of a row whose stacks are only written down."""
+        rows, at = self.rows(), self.at % (7 * ADDED)
+
+        def write() -> None:
+            self.whole[0, at : at + ADDED] = rows["obs"]
+            self.whole[1, at : at + ADDED] = rows["next_obs"]
+
+        return clocked(write) / ADDED
+
+    def sample(self) -> float:
+        """Seconds of a batch."""
+        return clocked(partial(self.replay.sample, DRAWN))
+
+    def look_up(self) -> float:
+        """Seconds of as many frames, into memory that is there."""
+        assert self.replay.frames is not None
+        pixels = self.replay.frames.pixels
+        at = self.rng.integers(self.replay.frames.num, size=len(self.out))
+        return clocked(partial(pixels.take, at, axis=0, out=self.out, mode="clip"))
+
+    def measure(self, seconds: float) -> dict[str, float]:
+        """Each in turns with what it is compared with."""
+        kinds = {"add": self.add, "write": self.write, "sample": self.sample}
+        found = in_turns({**kinds, "look_up": self.look_up}, seconds)
+        replay, num = self.replay, self.replay.capacity
+        assert replay.frames is not None
+        return {
+            **{f"stacks_{name}_microseconds": 1e6 * typical(v) for name, v in found.items()},
+            "stacks_sample_of_look_up": ratio(found["look_up"], found["sample"]),
+            "stacks_frames_per_row": float(replay.frames.end_S[0]) / replay.added,
+            "stacks_bytes_per_row": size_of(layout(self.rows(), num, 1, 1)) / num,
+        }
 
 
 def loops(name: str, rows: Rows, seconds: float) -> dict[str, float]:

@@ -8,6 +8,7 @@ for the pace. Each reader draws from its own share of the shards.
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
@@ -17,6 +18,7 @@ import numpy as np
 from covey.errors import UserError
 from covey.links import archive
 from covey.links.waits import Waits
+from covey.memory import frames
 from covey.memory.block import CELL, Block, Layout, fence
 from covey.memory.priorities import Draw, Priorities
 from covey.types import Array, Metrics, Tree
@@ -45,11 +47,13 @@ class Share(NamedTuple):
 
 
 def layout(rows: Mapping[str, Array], capacity: int, shards: int, readers: int) -> Layout:
-    """Shards side by side, so that rows of all of them are one look-up."""
-    size = shards * -(-capacity // shards)
-    columns = {ROW + name: ((size, *v.shape[1:]), v.dtype) for name, v in rows.items()}
+    """Shards side by side, so that rows of all of them are one look-up; of images, the frames."""
+    each, images = -(-capacity // shards), frames.images(rows)
+    size, whole = shards * each, {n: v for n, v in rows.items() if n not in images}
+    columns = {ROW + name: ((size, *v.shape[1:]), v.dtype) for name, v in whole.items()}
     words = {name: ((shards, CELL), "i8") for name in ("begun", "head", "floor", "waiting")}
-    return {**columns, "first": ((size,), "f4"), **words, "drawn": ((readers, CELL), "i8")}
+    own = {"first": ((size,), "f4"), **words, "drawn": ((readers, CELL), "i8")}
+    return {**columns, **own, **frames.layout(rows, each, shards)}
 
 
 class Replay:
@@ -78,7 +82,8 @@ class Replay:
         self.mine_S = np.arange(self.shards) % readers == (self._reader or 0)
         self._forgotten_S = np.zeros(self.shards, np.int64)
         self.block: Block | None = None
-        self.columns: dict[str, Array] = {}
+        self.columns: dict[str, Array | frames.Stack] = {}
+        self.frames: frames.Frames | None = None  # where there are images
         self.priorities: Priorities | None = None
         self.refused = self.torn = 0
         self.waited = 0.0  # seconds
@@ -95,6 +100,9 @@ class Replay:
         self.columns = {
             key.removeprefix(ROW): a for key, a in block.arrays.items() if key.startswith(ROW)
         }
+        if "frames" in block.arrays:
+            self.frames = frames.Frames(block, self.size, self._own)
+            self.columns |= self.frames.columns()
         self.begun_S, self.head_S, self.floor_S, self._waiting_S, self.drawn_R = (
             block[name][:, 0] for name in ("begun", "head", "floor", "waiting", "drawn")
         )
@@ -140,8 +148,9 @@ class Replay:
             )
         if not self.alone:
             self._await(self._may_add, self._no_room)
-        for start in range(0, num, self.size):
-            part = slice(start, min(num, start + self.size))
+        most = self.size if self.frames is None else min(self.size, self.frames.part)
+        for start in range(0, num, most):
+            part = slice(start, min(num, start + most))
             self._put(self._own, rows, part, priority_N)
         if not self.alone:
             for rank in self._readers:
@@ -159,6 +168,8 @@ class Replay:
         start, fits = shard * self.size, min(num, self.size - at)
         here, rest = slice(start + at, start + at + fits), slice(start, start + num - fits)
         cut = part.start + fits
+        if self.frames is not None:
+            self.frames.begin(here, rest)
         for name, column in self.columns.items():
             column[here] = rows[name][part.start : cut]
             if fits < num:
@@ -260,7 +271,7 @@ class Replay:
         slot_N, number_N, chance_N = self._choose(num)
         batch, tries = {}, 0
         for name, column in self.columns.items():
-            small = column[:1].nbytes * num < REUSED
+            small = column.dtype.itemsize * math.prod(column.shape[1:]) * num < REUSED
             batch[name] = (
                 column.take(slot_N, axis=0, mode="clip") if small else self._take(name, slot_N)
             )
@@ -368,5 +379,5 @@ class Replay:
         return archive.restore(self, state)
 
 
-def _form(column: Array, num: int) -> str:
+def _form(column: Array | frames.Stack, num: int) -> str:
     return f"{column.dtype}{list(column.shape[1:])} in {num} rows"

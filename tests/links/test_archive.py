@@ -131,3 +131,116 @@ def test_each_of_two_readers_finds_its_own_share(tmp_path):
     )
     np.testing.assert_array_equal(again.priorities.tree.leaf_N, one.priorities.tree.leaf_N)
     assert (again.drawn, again.due(), other.due()) == (100, one.due(), two.due())
+
+
+def film(num, lanes=3, seed=0):
+    """Rows of `num` steps of stacks, and their places in it."""
+    picture = np.random.default_rng(seed).integers(0, 256, (num + 4, lanes, 6, 8), np.uint8)
+    stack = np.lib.stride_tricks.sliding_window_view(picture, 4, axis=0)
+    stack = stack.transpose(0, 1, 4, 2, 3)  # time, lane, frame
+    obs, next_obs = (s.reshape(-1, 4, 6, 8) for s in (stack[:-1], stack[1:]))
+    return {"obs": obs, "n": np.arange(len(obs)), "next_obs": next_obs}
+
+
+def part(rows, first, last):
+    return {name: column[first:last] for name, column in rows.items()}
+
+
+def same(one, other):
+    assert one.keys() == other.keys()
+    for name, value in one.items():
+        if isinstance(value, dict):
+            same(value, other[name])
+        elif isinstance(value, np.ndarray):
+            assert (value.dtype, value.shape) == (other[name].dtype, other[name].shape), name
+            assert value.tobytes() == other[name].tobytes(), name
+        else:
+            assert value == other[name], name
+
+
+@pytest.mark.parametrize("draw", [None, PER], ids=["alike", "priority"])
+@pytest.mark.parametrize("stride", [1, 5], ids=["shared", "crowded"])
+@pytest.mark.parametrize("filled", [3, 150, 600])
+def test_frames_are_saved_once_and_found_again(filled, stride, draw, tmp_path):
+    rows = {n: c[::stride] for n, c in film(stride * 450).items()}  # apart, their frames are many
+    first, second = replay(200, seed=5, draw=draw), replay(200, seed=99, draw=draw)
+    for at in range(0, filled, 6):
+        first.add(part(rows, at, min(at + 6, filled)))
+    first.sample(3)
+    state = first.state()
+    path = checkpoint.save(tmp_path, 1, state, {})
+    saved = len(state["images"]["frames"])
+    assert saved <= min(first.frames.num, int(first.frames.end_S[0]))
+    if stride == 1:
+        assert saved <= min(filled, 200) + 12 + first.frames.reach
+        assert len(first) == min(filled, 200)
+    elif filled == 600:
+        assert len(first) < 200  # rows made room for frames
+    assert second.restore(checkpoint.load(path).tree)
+    for at in range(filled, filled + 600, 6):
+        for r in (first, second):
+            r.add(part(rows, at, at + 6))
+        batch, other = first.sample(9), second.sample(9)
+        same(batch, other)
+        np.testing.assert_array_equal(batch["obs"], rows["obs"][batch["n"] // stride])
+        np.testing.assert_array_equal(batch["next_obs"], rows["next_obs"][batch["n"] // stride])
+    same(first.state(), second.state())
+
+
+def images_in_a_team(capacity=60):
+    found = []
+    for team in seats(actor=2, learner=1):
+        form, rng = layout(part(film(1), 0, 0), capacity, 2, 1), team.rng("replay")
+        share = Share(team.waits, team.rank, [0, 1], [2])
+        found.append(Replay(capacity, rng, True, None, team.block("replay", form), share))
+    return found
+
+
+def test_frames_of_several_shards_are_saved_and_restored(tmp_path):
+    *writers, reader = images_in_a_team()
+    rows = film(300)
+    for writer, filled in zip(writers, (10, 500), strict=True):
+        writer.add(part(rows, 0, filled))
+    path = checkpoint.save(tmp_path, 1, reader.state(), {})
+    *again, second = images_in_a_team()
+    assert second.restore(checkpoint.load(path).tree)
+    for one, other in zip(writers, again, strict=True):
+        for r in (one, other):
+            r.add(part(rows, 500, 520))
+    for _ in range(5):
+        batch = reader.sample(40)
+        same(batch, second.sample(40))
+        np.testing.assert_array_equal(batch["obs"], rows["obs"][batch["n"]])
+    same(reader.state(), second.state())
+
+
+def test_without_rows_no_frames_are_saved():
+    first, second = replay(50, save_rows=False), replay(50, seed=9)
+    first.add(part(film(30), 0, 90))
+    state = copy.deepcopy(first.state())
+    assert len(state["images"]["frames"]) == 0
+    assert second.restore(state) is False
+    second.add(part(film(30), 0, 90))
+    assert len(second) == 50
+
+
+def test_frames_go_on_after_clear():
+    first, second, rows = replay(50), replay(50), film(60)
+    first.add(part(rows, 0, 100))
+    first.clear()
+    assert second.restore(copy.deepcopy(first.state()))
+    for r in (first, second):
+        r.add(part(rows, 100, 140))
+    same(first.state(), second.state())
+    same(first.sample(30), second.sample(30))
+    assert first.frames.end_S[0] == 140 + 12
+
+
+def test_images_saved_whole_are_not_what_this_replay_holds():
+    first, second = replay(50), replay(50)
+    first.add(part(film(30), 0, 40))
+    state = first.state()
+    images = state.pop("images")
+    state["columns"] |= {name: np.zeros((40, 4, 6, 8), np.uint8) for name in images["numbers"]}
+    assert second.restore(state) is False
+    assert len(second) == 0
