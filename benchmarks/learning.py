@@ -120,22 +120,27 @@ def main() -> int:
     options.add_argument("--only", metavar="ALGO/ENV", help="one goal, e.g. ppo/CartPole-v1")
     goals = chosen(options.parse_args().only)
     print(f"{'goal':<36} {'seed':>4} {'return':>8} {'env steps':>9} {'episodes':>8} {'seconds':>7}")
-    rows = []
+    rows: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as temporary:
         for goal in goals:
             for seed in goal.seeds:
                 folder = Path(temporary) / f"{goals.index(goal)}-{seed}"
                 rows.append(run(goal, seed, folder))
                 show(rows[-1])
+            write([row for row in rows if row["name"] == goal.name])
     good = sum(row["ok"] for row in rows)
     print(f"{good} of {len(rows)} runs reached their threshold")
+    return 0 if good == len(rows) else 1
+
+
+def write(rows: list[dict[str, Any]]) -> None:
+    """The rows of one goal, in the place of its older ones."""
     RESULTS.parent.mkdir(exist_ok=True)
     older = json.loads(RESULTS.read_text("utf-8")) if RESULTS.exists() else []
     order = [goal.name for goal in GOALS]
-    kept = [row for row in older if row["name"] in set(order) - {r["name"] for r in rows}]
+    kept = [row for row in older if row["name"] in set(order) - {rows[0]["name"]}]
     rows = sorted([*kept, *rows], key=lambda row: (order.index(row["name"]), row["seed"]))
     RESULTS.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
-    return 0 if good == len(rows) else 1
 
 
 if __name__ == "__main__":
