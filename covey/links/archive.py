@@ -21,7 +21,8 @@ def state(replay: Replay) -> Tree:
     }  # fmt: skip
     if replay.block is None:
         return found
-    head_S, oldest_S = replay.head_S.copy(), replay.there()[0]
+    head_S = replay.head_S.copy()
+    oldest_S = np.minimum(replay.there()[0], head_S)
     slot_M = slots(replay.size, oldest_S if replay.save_rows else head_S, head_S)
     if replay.priorities is not None:
         replay.take_up(replay.priorities)
@@ -33,7 +34,8 @@ def state(replay: Replay) -> Tree:
     if replay.frames is not None:
         found["images"] = _images(replay.frames, slot_M, replay.save_rows)
     # where others write, rows may have gone meanwhile: they are there, but below the floor
-    spans = {"heads": head_S, "oldest": oldest_S, "floor": replay.there()[0]}
+    floor_S = np.minimum(replay.there()[0], head_S)
+    spans = {"heads": head_S, "oldest": oldest_S, "floor": floor_S}
     return {**found, **{name: span_S.tolist() for name, span_S in spans.items()}}
 
 

@@ -125,11 +125,10 @@ class Replay:
 
     def there(self) -> tuple[Array, Array]:
         """Of each shard, the number of the first row that stands whole, and how many I may draw."""
-        oldest_S = self.begun_S - self.size
+        oldest_S = np.maximum(self.begun_S - self.size, self.floor_S)
         self._fence()
-        head_S = self.head_S.copy()  # after `begun`: however fast a writer is, something is there
+        head_S = self.head_S.copy()  # last of all: however fast a writer is, something is there
         np.maximum(oldest_S, head_S - self.size, out=oldest_S)
-        np.maximum(oldest_S, self.floor_S, out=oldest_S)
         np.maximum(oldest_S, self._forgotten_S, out=oldest_S)
         return oldest_S, np.maximum(head_S - oldest_S, 0) * self.mine_S
 
@@ -309,9 +308,9 @@ class Replay:
 
     def take_up(self, priorities: Priorities) -> None:
         """Let the tree know what has been written since."""
-        head_S = self.head_S * self.mine_S
-        self._fence()
         floor_S = np.maximum(self.floor_S, self._forgotten_S) * self.mine_S
+        self._fence()
+        head_S = self.head_S * self.mine_S  # after the floor, as in `there`
         priorities.take_up(head_S, floor_S, self.first_M)
 
     def _gone(self, slot_N: Array, number_N: Array) -> Array:

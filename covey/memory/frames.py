@@ -55,10 +55,10 @@ def images(rows: Mapping[str, Array]) -> dict[str, int]:
 def room(size: int, per_row: int) -> tuple[int, int]:
     """Frames of a shard of `size` rows, and how far back rows may look for theirs.
 
-    A row needs one, a reset some more; what new rows look back to and what they bring is there
-    at the same time, so both fit.
+    A row needs one, a reset some more. Rows written at once bring no more frames than they may look
+    back over; three times as many fit, so that the rows before them are there all the while.
     """
-    return size + size // 4 + 16 * per_row, size // 8 + 8 * per_row
+    return size + size // 4 + 24 * per_row, size // 8 + 8 * per_row
 
 
 def layout(rows: Mapping[str, Array], size: int, shards: int) -> Layout:

@@ -321,6 +321,59 @@ def test_rows_go_before_their_frames(shards, draw):
     assert len(reader) >= size  # where rows share frames again, all are kept again
 
 
+class LateHead:
+    """In the place of the heads: whoever has read them is held up while others write."""
+
+    def __init__(self, head_S, write):
+        self.head_S, self.write = head_S, write
+
+    def __getattr__(self, name):
+        return getattr(self.head_S, name)
+
+    def copy(self):
+        found = self.head_S.copy()
+        self.write()
+        return found
+
+    def __mul__(self, other):
+        return self.copy() * other
+
+
+@pytest.mark.parametrize("draw", [None, PER], ids=["alike", "priority"])
+@pytest.mark.parametrize("capacity", [2, 40, 600])
+def test_however_fast_writers_are_a_reader_finds_something(capacity, draw):
+    *writers, reader = members(2, capacity, draw=draw)
+    numbers = iter(range(0, 10**9, 250))
+
+    def write():
+        for writer in writers:
+            at = next(numbers)
+            writer.add(unrelated(range(at, at + 250)))
+
+    write()
+    reader.head_S = LateHead(reader.head_S, write)
+    assert reader.there()[1].sum() > 0
+    reader._choose(10)  # would say that the replay is empty
+
+
+@pytest.mark.parametrize("capacity", [1, 3, 30, 300])
+def test_rows_stand_while_more_are_written(capacity):
+    r, seen = Replay(capacity, np.random.default_rng(0)), []
+    r.add(unrelated(range(30)))
+    append = r.frames._append
+
+    def spy(frame_N):
+        first = append(frame_N)
+        seen.append(len(r))
+        return first
+
+    r.frames._append = spy
+    for at in range(100, 1000, 100):
+        r.add(unrelated(range(at, at + 100)))
+    assert len(seen) > 100
+    assert min(seen) >= (0 if capacity < 4 else 1)  # of so few, all are overwritten at once
+
+
 # --- deaths
 
 
