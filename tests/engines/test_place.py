@@ -82,7 +82,8 @@ def test_a_hanging_process_shows_its_stacks(wait_for):
         "faulthandler.register(SHOW_STACKS, file=int(sys.argv[1]))\n"
         "print('ready', flush=True)\n"
         "def deep_inside():\n"
-        "    signal.pause()\n"
+        "    while True:\n"
+        "        signal.pause()\n"
         "deep_inside()\n"
     )
     words = os.memfd_create("words")
@@ -91,9 +92,15 @@ def test_a_hanging_process_shows_its_stacks(wait_for):
     )
     one = place(pid=process.pid, pidfd=os.pidfd_open(process.pid), words=words)
     assert process.stdout.readline() == b"ready\n"
-    one.show_stacks()
-    wait_for(lambda: "deep_inside" in one.last_words(), "its stacks", 10)
-    process.kill()
+
+    def shown():  # asked again: it may not have been inside yet
+        one.show_stacks()
+        return "deep_inside" in one.last_words()
+
+    try:
+        wait_for(shown, "its stacks")
+    finally:
+        process.kill()
     process.communicate()
     one.clear(selectors.DefaultSelector())
 

@@ -83,8 +83,9 @@ class Signed(gym.Env):
         return self._obs(), {}
 
     def step(self, action):
-        order, self.order[0] = int(self.order[0]), NO_ORDER
-        if order:
+        order = int(self.order[0])
+        if order:  # clearing what is clear could undo an order that comes just now
+            self.order[0] = NO_ORDER
             self._obey(KINDS[order - 1])
         time.sleep(self.step_seconds)
         self.t += 1
