@@ -61,7 +61,7 @@ def noisy(action_BA: Array, deviation_B: Array, rng: np.random.Generator) -> Arr
 def epsilon_greedy(q_BA: Array, epsilon: float | Array, rng: np.random.Generator) -> Array:
     """The best action, or with probability epsilon (one, or one for each row) any action."""
     action_B: Array = q_BA.argmax(axis=1)
-    if np.any(epsilon):
+    if not isinstance(epsilon, float) or epsilon > 0:
         random_B = rng.random(len(q_BA)) < epsilon
         if random_B.any():
             action_B[random_B] = rng.integers(q_BA.shape[1], size=int(random_B.sum()))
