@@ -32,7 +32,7 @@ class Goal(NamedTuple):
     threshold: float
     seeds: range
     recipe: str = "serial"
-    workers: int = 1
+    workers: int = 1  # or actors
     words: tuple[str, ...] = ()  # more of the command line
 
     @property
@@ -43,7 +43,8 @@ class Goal(NamedTuple):
 
     def command(self, seed: int, folder: Path) -> list[str]:
         """What trains it."""
-        team = [] if self.recipe == "serial" else ["--workers", str(self.workers)]
+        flag = "--actors" if self.recipe == "apex" else "--workers"
+        team = [] if self.recipe == "serial" else [flag, str(self.workers)]
         return [
             "train", self.algo, self.env, "--recipe", self.recipe, *team, *self.words,
             "--seed", str(seed), "--out", str(folder), "--quiet",
@@ -65,6 +66,11 @@ GOALS = [
     Goal("a2c", "CartPole-v1", 475, range(1, 6), "a3c", 3),
     Goal("dqn", "CartPole-v1", 475, range(1, 6), "hogwild", 4),
     Goal("dqn", "CartPole-v1", 475, range(1, 6), "hogwild", 4, ("--set", "n_step=1")),
+    Goal("dqn", "CartPole-v1", 475, range(1, 6), "apex", 2),
+    Goal("qrdqn", "CartPole-v1", 475, range(1, 4), "apex", 2),
+    Goal("qrdqn", "LunarLander-v3", 200, range(1, 4), "apex", 2),
+    Goal("ddpg", "Pendulum-v1", -200, range(1, 6), "apex", 2),
+    Goal("d4pg", "Pendulum-v1", -200, range(1, 6), "apex", 2),
 ]
 
 
