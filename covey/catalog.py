@@ -97,7 +97,9 @@ def presets() -> dict[str, list[str]]:
     """For each environment, what its preset is for: `dqn`, or `dqn-hogwild` for one recipe."""
     folder = files("covey") / "presets"
     names = sorted(
-        f.name.removesuffix(".toml") for f in folder.iterdir() if f.name.endswith(".toml")
+        f.name.removesuffix(".toml").replace("ALE-", "ALE/")  # a file's name has no slash
+        for f in folder.iterdir()
+        if f.name.endswith(".toml")
     )
     return {name: sorted(preset(name)) for name in names if name != "defaults"}
 
