@@ -87,7 +87,7 @@ def _q_net(net: QNet) -> Forward | None:
     def dueling(obs_B: Array) -> Array:
         h_BF = trunk(obs_B)
         a_BA = advantage(h_BF)
-        a_BA += value(h_BF) - a_BA.mean(axis=1, keepdims=True)
+        a_BA += value(h_BF) - np.add.reduce(a_BA, axis=1, keepdims=True) / a_BA.shape[1]
         return a_BA
 
     return dueling
