@@ -187,9 +187,14 @@ class Session:
         return path
 
     def _newest(self) -> Checkpoint | None:
-        if self._saved is None and (self.job.resumed or self.team.generation):
+        if self._saved is not None or not (self.job.resumed or self.team.generation):
+            return self._saved
+        try:
             return checkpoint.newest_good(self.job.folder / "checkpoints")
-        return self._saved
+        except UserError:
+            if self.job.resumed:
+                raise
+            return None  # its predecessor died before the first: it begins as that one did
 
     def _restore(self) -> None:
         """From the checkpoint that the run goes on from, or that a dead keeper left."""

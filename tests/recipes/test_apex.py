@@ -1,6 +1,8 @@
 """Rows are drawn where they were written, what was learnt is revised, and weights come back."""
 
 import json
+import os
+import signal
 
 import numpy as np
 import pytest
@@ -172,3 +174,33 @@ def test_one_process_runs_the_same_list(tmp_path):
 def test_what_makes_no_sense_is_refused(settings, said):
     with pytest.raises(covey.UserError, match=said):
         covey.train("dqn", "CartPole-v1", recipe="apex", **settings)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("after", [0, 600])
+def test_a_killed_learner_has_a_successor_with_or_without_a_checkpoint(
+    after, start_cli, tmp_path, wait_for
+):
+    settings = ["--set", "num_envs=2", "--set", "checkpoint_every=500", "--set", "eval_every=0"]
+    process = start_cli("train", "dqn", "CartPole-v1", "--recipe", "apex", "--actors", "2",
+                        "--steps", "3000", "--out", "run", *settings)  # fmt: skip
+    events = tmp_path / "run" / "events.jsonl"
+
+    def told(kind, **what):
+        lines = events.read_text().splitlines() if events.exists() else []
+        found = [json.loads(line) for line in lines if line.endswith("}")]
+        return [e for e in found if e["event"] == kind and what.items() <= e.items()]
+
+    if after:
+        wait_for(lambda: list((tmp_path / "run" / "checkpoints").glob("step_*")), "a checkpoint")
+    else:
+        wait_for(lambda: told("start"), "the run to begin")
+    (learner,) = told("started", member="learner 0")
+    os.kill(learner["pid"], signal.SIGKILL)
+    said, error = process.communicate(timeout=60)
+    assert process.returncode == 0, error
+    assert "warning: learner 0 died: killed by signal 9" in said
+    (died,) = told("died", member="learner 0")
+    assert died["replaced"]
+    assert bool(told("resume")) == bool(after)
+    assert told("stop")[0]["env_steps"] >= 3000
