@@ -18,11 +18,11 @@ from covey.memory.block import CELL
 from covey.optim import Optimizer
 from covey.types import Metrics
 
-GROUP_SECONDS = 10.0  # until a group that lost a member gives up
-
 if TYPE_CHECKING:
     from covey.links.gradients import Gradients
     from covey.team import Team
+
+GROUP_SECONDS = 10.0  # until a group that lost a member gives up
 
 
 class InPlace:
