@@ -7,6 +7,7 @@ followed it, so that a truncated episode is worth what its last observation prom
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -57,6 +58,25 @@ def n_step_rows(unroll: Unroll, gamma: float, n: int) -> dict[str, Array]:
         "discount": window.discount_TB[keep_TB],
         "next_obs": next_obs_TB[keep_TB],
     }
+
+
+def n_step_errors(unroll: Unroll, gamma: float, n: int, q: Callable[[Array], Array]) -> Array:
+    """|R + discount max_a Q(s', a) - Q(s, a)| of each of `n_step_rows`, by the Q that acted.
+
+    `q` is asked only about what nobody acted on: the last sights, and those of cut episodes.
+    """
+    u, window = unroll, n_step(unroll.reward_TB, unroll.discount_TB, unroll.last_TB, gamma, n)
+    num_steps, num_envs = window.return_TB.shape
+    best_TB = np.concatenate([u.extra["q"].max(axis=2), q(u.obs_TB[-1]).max(axis=1)[None]])
+    end_TB = np.arange(num_steps)[:, None] + window.length_TB
+    next_TB = best_TB[end_TB, np.arange(num_envs)]
+    for final in u.finals:
+        ends_T = end_TB[:, final.b] == final.t + 1
+        next_TB[ends_T, final.b] = q(final.obs[None]).max()
+    q_TBA, action_TB1 = u.extra["q"][:num_steps], u.action_TB[:num_steps, :, None]
+    taken_TB = np.take_along_axis(q_TBA, action_TB1, axis=2)[:, :, 0]
+    error_TB: Array = np.abs(window.return_TB + window.discount_TB * next_TB - taken_TB)
+    return error_TB[u.valid_TB[:num_steps]]
 
 
 def double_q_target(

@@ -139,7 +139,7 @@ def store(agent: Replayed, replay: Replay) -> StepFunction:
 
     def store(ctx: Ctx) -> None:
         rows = agent.rows(ctx.unroll)
-        priority_N = agent.priorities(rows) if replay.draw.alpha else None
+        priority_N = agent.priorities(ctx.unroll, rows) if replay.draw.alpha else None
         ctx.stored = replay.add(rows, priority_N)
 
     return declare(store, reads=["unroll"], writes=["stored"])

@@ -172,5 +172,5 @@ class Algorithm(Protocol):
 class Replayed(Algorithm, Protocol):
     """One that learns rows drawn from a replay; a column `weight`, if there is one, scales each."""
 
-    def priorities(self, rows: dict[str, Array]) -> Array:
-        """How wrong these weights are about each row: what it is first drawn by."""
+    def priorities(self, unroll: Unroll, rows: dict[str, Array]) -> Array:
+        """How wrong the weights that acted are about each row of an unroll: what draws it first."""

@@ -127,7 +127,7 @@ class D4PG:
 
         return torch.from_numpy(column).to(self.device)
 
-    def priorities(self, rows: dict[str, Array]) -> Array:
+    def priorities(self, unroll: Unroll, rows: dict[str, Array]) -> Array:
         """The temporal difference of each row's means, by the weights that act."""
         q_N = self.q(self.tensor(self.pair.critic(rows["obs"], rows["action"])))
         target_N = self.mean(self.target(rows, self.pair.next_critic(rows)))

@@ -87,7 +87,7 @@ class DDPG:
         """One row for each step whose n-step window is whole."""
         return n_step_rows(unroll, self.config.gamma, self.config.n_step)
 
-    def priorities(self, rows: dict[str, Array]) -> Array:
+    def priorities(self, unroll: Unroll, rows: dict[str, Array]) -> Array:
         """The temporal difference of each row, by the weights that act."""
         next_N = self.pair.next_critic(rows)[:, 0]
         q_N = self.pair.critic(rows["obs"], rows["action"])[:, 0]

@@ -6,13 +6,13 @@ Mnih et al. 2015, https://www.nature.com/articles/nature14236.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
 from covey.config import option
 from covey.explore import epsilon_greedy, final_epsilon, ladder, linear
-from covey.returns import double_q_target, n_step_rows
+from covey.returns import double_q_target, n_step_errors, n_step_rows
 from covey.types import Array, Learnt, Spec, Tree, Unroll
 
 if TYPE_CHECKING:
@@ -57,7 +57,6 @@ class DQN:
     actions: ClassVar = ("discrete",)
     recipes: ClassVar = ("serial", "hogwild", "apex")
     replayed: ClassVar = True
-    extra: ClassVar[dict[str, np.dtype[Any]]] = {}
 
     def __init__(
         self, spec: Spec, config: DQNConfig, rng: np.random.Generator,
@@ -67,6 +66,7 @@ class DQN:
         from covey import infer, nets, optim  # torch is for those who build networks
 
         self.spec, self.config, self.rng, self.device = spec, config, rng, device
+        self.extra = {"q": np.dtype(("f4", (spec.num_actions,)))}
         self.overlap = config.n_step - 1
         self.eps_end = final_epsilon(config.eps_end, config.eps_ends, config.eps_chances, rng)
         self.place = place
@@ -93,8 +93,9 @@ class DQN:
         self, obs_B: Array, env_step: int = 0, greedy: bool = False
     ) -> tuple[Array, dict[str, Array]]:
         """Epsilon-greedy, epsilon falling with the env step."""
+        q_BA = self.forward(obs_B)
         epsilon = 0.0 if greedy else self.epsilon(env_step, len(obs_B))
-        return epsilon_greedy(self.forward(obs_B), epsilon, self.rng), {}
+        return epsilon_greedy(q_BA, epsilon, self.rng), {"q": q_BA}
 
     def epsilon(self, env_step: int, num_envs: int) -> float | Array:
         """The share of random actions: of all environments, or of each."""
@@ -107,12 +108,9 @@ class DQN:
         """One row for each step whose n-step window is whole."""
         return n_step_rows(unroll, self.config.gamma, self.config.n_step)
 
-    def priorities(self, rows: dict[str, Array]) -> Array:
-        """The temporal difference of each row, by the weights that act."""
-        next_N = self.forward(rows["next_obs"]).max(axis=1)
-        q_N = self.forward(rows["obs"])[np.arange(len(next_N)), rows["action"]]
-        error_N: Array = np.abs(rows["return"] + rows["discount"] * next_N - q_N)
-        return error_N
+    def priorities(self, unroll: Unroll, rows: dict[str, Array]) -> Array:
+        """The temporal difference of each row, by the weights that acted."""
+        return n_step_errors(unroll, self.config.gamma, self.config.n_step, self.forward)
 
     def learn(self, rows: dict[str, Array]) -> Learnt:
         """One update; every `target_every` of them the target network catches up."""

@@ -6,13 +6,13 @@ Dabney et al. 2018, https://arxiv.org/abs/1710.10044.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
 from covey.config import option
 from covey.explore import epsilon_greedy, final_epsilon, ladder, linear
-from covey.returns import n_step_rows
+from covey.returns import n_step_errors, n_step_rows
 from covey.types import Array, Learnt, Spec, Tree, Unroll
 
 if TYPE_CHECKING:
@@ -59,7 +59,6 @@ class QRDQN:
     actions: ClassVar = ("discrete",)
     recipes: ClassVar = ("serial", "hogwild", "apex")
     replayed: ClassVar = True
-    extra: ClassVar[dict[str, np.dtype[Any]]] = {}
 
     def __init__(
         self, spec: Spec, config: QRDQNConfig, rng: np.random.Generator,
@@ -70,6 +69,7 @@ class QRDQN:
 
         c = self.config = config
         self.spec, self.rng, self.device, self.place = spec, rng, device, place
+        self.extra = {"q": np.dtype(("f4", (spec.num_actions,)))}
         self.overlap = c.n_step - 1
         self.eps_end = final_epsilon(c.eps_end, c.eps_ends, c.eps_chances, rng)
         self.form = (spec.num_actions, c.quantiles)  # of what the network says of each observation
@@ -95,8 +95,9 @@ class QRDQN:
         self, obs_B: Array, env_step: int = 0, greedy: bool = False
     ) -> tuple[Array, dict[str, Array]]:
         """Epsilon-greedy, epsilon falling with the env step."""
+        q_BA = self.q(obs_B)
         epsilon = 0.0 if greedy else self.epsilon(env_step, len(obs_B))
-        return epsilon_greedy(self.q(obs_B), epsilon, self.rng), {}
+        return epsilon_greedy(q_BA, epsilon, self.rng), {"q": q_BA}
 
     def epsilon(self, env_step: int, num_envs: int) -> float | Array:
         """The share of random actions: of all environments, or of each."""
@@ -114,12 +115,9 @@ class QRDQN:
         """One row for each step whose n-step window is whole."""
         return n_step_rows(unroll, self.config.gamma, self.config.n_step)
 
-    def priorities(self, rows: dict[str, Array]) -> Array:
-        """The temporal difference of each row's means, by the weights that act."""
-        next_N = self.q(rows["next_obs"]).max(axis=1)
-        q_N = self.q(rows["obs"])[np.arange(len(next_N)), rows["action"]]
-        error_N: Array = np.abs(rows["return"] + rows["discount"] * next_N - q_N)
-        return error_N
+    def priorities(self, unroll: Unroll, rows: dict[str, Array]) -> Array:
+        """The temporal difference of each row's means, by the weights that acted."""
+        return n_step_errors(unroll, self.config.gamma, self.config.n_step, self.q)
 
     def target_quantiles(self, rows: dict[str, Array]) -> Array:
         """R + discount theta_j(s', a*), where a* has the best mean; Dabney et al. 2018, alg. 1."""

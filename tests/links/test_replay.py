@@ -541,9 +541,10 @@ def test_a_team_lays_it_out_for_the_rows_of_its_agent():
     unroll = covey.Collector(env, agent, 20).collect(0)
     one, two, reader = (team.replay("replay", agent, capacity=50, alpha=0.6) for team in teams)
     made = agent.rows(unroll)
-    highest = agent.priorities(made)[-25:].max()  # of those that are left in a shard
-    num = one.add(made, agent.priorities(made))
-    two.add(made, agent.priorities(made))
+    error_N = agent.priorities(unroll, made)
+    highest = error_N[-25:].max()  # of those that are left in a shard
+    num = one.add(made, error_N)
+    two.add(made, error_N)
     assert (num > 0, len(reader), reader.capacity) == (True, min(50, 2 * num), 50)
     batch = reader.sample(3)
     assert (batch["obs"].shape, batch["weight"].shape) == ((3, 4), (3,))

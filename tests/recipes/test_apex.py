@@ -65,7 +65,9 @@ def test_first_priorities_are_the_actors_and_then_the_learners(sessions):
     replay.take_up(replay.priorities)
     first = replay.priorities.tree.leaf_N.copy()
     rows = {name: column[:21] for name, column in replay.columns.items()}
-    error_N = opened["actor 0"].agent.priorities(rows)
+    q = opened["actor 0"].agent.forward  # nothing has been learnt since it acted
+    best_N, taken_N = q(rows["next_obs"]).max(axis=1), q(rows["obs"])[range(21), rows["action"]]
+    error_N = np.abs(rows["return"] + rows["discount"] * best_N - taken_N)
     np.testing.assert_allclose(first[:21], (error_N + 1e-6) ** 0.6, rtol=1e-5)
     one_round(learner)
     assert (replay.priorities.tree.leaf_N != first).sum() > 8
