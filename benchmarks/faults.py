@@ -31,7 +31,7 @@ from covey.engines import processes
 from covey.engines.care import Care
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "faults"))
-from lab import HANG_SECONDS, KINDS, recoveries, survive, verdict
+from lab import HANG_SECONDS, KINDS, Stored, Streamed, recoveries, survive, verdict
 
 RESULTS = Path(__file__).parent / "results" / "faults.json"
 WARM_UP = 0.1  # of a program, before it is looked at for the first time
@@ -39,9 +39,9 @@ FLAT_MIB = 2.0
 PATIENCE = 600.0
 
 
-def faults(num: int, seed: int) -> dict[str, Any]:
+def faults(num: int, seed: int, how: Any) -> dict[str, Any]:
     """Seconds of recovery for each kind, once the verdict is good."""
-    found, events = survive(seed, num)
+    found, events = survive(seed, num, how=how)
     verdict(found, events, num)
     kinds = {kind: recoveries(found, kind) for kind in KINDS}
     return {
@@ -108,28 +108,35 @@ def respawns(num: int) -> dict[str, Any]:
             **flat(looks, moving=2 * processes.DESCRIPTORS)}  # fmt: skip
 
 
-def updates(num: int) -> dict[str, Any]:
-    """Every member of an A3C that makes so many updates."""
+def updates(num: int, main: Any, actor: str) -> dict[str, Any]:
+    """Every member of a team with a learner that makes so many updates."""
     began = time.perf_counter()
-    *workers, learner = covey.run(partial(a3c, num), worker=2, learner=1)
-    looks = {"worker 0": workers[0], "worker 1": workers[1], "learner 0": learner}
+    *others, learner = covey.run(partial(main, num), **{actor: 2}, learner=1)
+    looks = {f"{actor} {i}": of for i, of in enumerate(others)} | {"learner 0": learner}
     seconds = round(time.perf_counter() - began, 1)
     return {"num": num, "seconds": seconds, **flat(looks)}
 
 
+class Watch:
+    """A step that looks at this member twice: when it is warm, and at the end."""
+
+    def __init__(self, team: Any, num: int) -> None:
+        self.done, self.learns = team.count("updates"), team.role == "learner"
+        self.warm, self.looks = WARM_UP * num, []
+
+    def __call__(self, ctx: Any) -> None:
+        if self.learns:
+            self.done.add(1)
+        if not self.looks and self.done.total >= self.warm:
+            self.looks.append(look())
+
+
 def a3c(num: int, team: Any) -> list[dict[str, float]]:
-    """Two looks at this member: when it is warm, and at the end."""
+    """Workers push gradients to the learner."""
     env = covey.make_env("CartPole-v1", 1, team.seed)
     gradients = team.gradients(max_lag=100)
     agent = team.agent(covey.A2C, env, apply=gradients)
-    weights, done, looks = team.latest("weights", agent), team.count("updates"), []
-
-    def watch(ctx: Any) -> None:
-        if team.role == "learner":
-            done.add(1)
-        if not looks and done.total >= WARM_UP * num:
-            looks.append(look())
-
+    weights, watch = team.latest("weights", agent), Watch(team, num)
     with team.task() as task:
         task.use(steps.refresh(agent, weights), on="worker")
         task.use(steps.collect(env, agent, 2), on="worker")
@@ -139,7 +146,26 @@ def a3c(num: int, team: Any) -> list[dict[str, float]]:
         task.use(steps.publish(agent, weights), on="learner")
         task.use(watch)
         task.run(updates=num if team.role == "learner" else None)
-    return [*looks, look()]
+    return [*watch.looks, look()]
+
+
+def apex(num: int, team: Any) -> list[dict[str, float]]:
+    """Actors fill a replay, which is full long before the first look."""
+    env = covey.make_env("CartPole-v1", 4, team.seed)
+    agent = team.agent(covey.DQN, env, covey.DQN.Config(hidden=(16,)))
+    weights, watch = team.latest("weights", agent), Watch(team, num)
+    replay = team.replay("replay", agent, 10_000, alpha=0.6)
+    with team.task() as task:
+        task.use(steps.refresh(agent, weights), on="actor")
+        task.use(steps.collect(env, agent, 16), on="actor")
+        task.use(steps.store(agent, replay), on="actor")
+        task.use(steps.sample(replay, 32, reuse=8, most=1), on="learner")
+        task.use(steps.learn(agent), on="learner")
+        task.use(steps.revise(replay), on="learner")
+        task.use(steps.publish(agent, weights), on="learner")
+        task.use(watch)
+        task.run(updates=num if team.role == "learner" else None)
+    return [*watch.looks, look()]
 
 
 def orphans() -> dict[str, Any]:
@@ -200,9 +226,11 @@ def main() -> None:
     chosen = options.parse_args()
     threads = threading.active_count()
     figures = {
-        "faults": faults(chosen.faults, chosen.seed),
+        "faults": faults(chosen.faults, chosen.seed, Streamed),
+        "faults_on_a_replay": faults(chosen.faults, chosen.seed, Stored),
         "respawns": respawns(chosen.respawns),
-        "updates": updates(chosen.updates),
+        "updates": updates(chosen.updates, a3c, "worker"),
+        "updates_of_apex": updates(chosen.updates, apex, "actor"),
         "kill_of_the_launcher": orphans(),
     }
     assert threading.active_count() == threads

@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 import torch
 
+from covey.links.replay import Replay
+from covey.memory.priorities import Draw
 from covey.optim import Optimizer, flatten
 
 UPDATES, WARM_UP, LOOKS = 10_000, 2_500, 15
@@ -81,3 +83,24 @@ def test_memory_does_not_grow_with_updates(everywhere, how):
     for slope, same in everywhere(updating(how), worker=2):
         assert slope < MOST_BYTES
         assert same
+
+
+@pytest.mark.slow
+def test_memory_does_not_grow_with_rows_and_batches():
+    """Numbers, and frames that come again: what a shard knows of them must not pile up."""
+    rng = np.random.default_rng(0)
+    replay = Replay(256, rng, draw=Draw(0.6, 0.4, 1000))
+    picture = rng.integers(256, size=(9, 2, 40, 40), dtype=np.uint8)
+
+    def step(number):
+        picture[:-1] = picture[1:]
+        picture[-1] = rng.integers(256, size=picture[-1].shape)
+        rows = {"obs": picture[:8], "next_obs": picture[1:], "n": np.full(8, number)}
+        replay.add(rows, np.full(8, 1.0))
+        batch = replay.sample(16)
+        replay.revise(batch["id"], np.full(16, number / 7))
+
+    slope, same = looked_at(step)
+    assert slope < MOST_BYTES
+    assert same
+    assert len(replay.frames._known) <= 3 * replay.frames.reach
