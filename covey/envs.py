@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import math
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -118,12 +119,14 @@ class Envs:
 
     def _check_finite(self, obs_B: Array, reward_B: Array, b: int = 0) -> None:
         """Name the first number that is none; `b` is the environment of the first row."""
+        if finite(obs_B) and finite(reward_B):
+            return
         fields = {"obs": obs_B, "reward": reward_B}
         if obs_B.dtype.names is not None:
             fields = {f"obs.{name}": obs_B[name] for name in obs_B.dtype.names} | fields
             del fields["obs"]
         for field, value_B in fields.items():
-            if value_B.dtype.kind == "f" and not np.logical_and.reduce(np.isfinite(value_B), None):
+            if not finite(value_B):
                 b += int(np.argwhere(~np.isfinite(value_B))[0][0])
                 raise EnvError(
                     f"{self.name}, environment {b}, step {self.stepper.steps}: field {field} holds "
@@ -151,6 +154,15 @@ class Envs:
     def close(self) -> None:
         """Close every environment."""
         self.stepper.close()
+
+
+def finite(values: Array) -> bool:
+    """Neither NaN nor infinity, either of which times 0 is NaN: quicker than a test of each."""
+    if values.dtype.names is not None:
+        return all(finite(values[name]) for name in values.dtype.names)
+    if values.dtype.kind != "f":
+        return True
+    return math.isfinite(values.ravel().dot(np.zeros(values.size, values.dtype)))
 
 
 class RewardScale:

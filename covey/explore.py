@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 
 import numpy as np
 
@@ -30,17 +31,25 @@ def final_epsilon(
     return float(rng.choice(ends, p=chances))
 
 
+@cache
 def ladder(base: float, power: float, place: tuple[int, int], num_envs: int) -> Array:
     """base^(1 + power i / (N - 1)) for the environments i of N of this actor (Horgan et al. 2018).
 
     `place`: the actor's index, and how many there are; each has `num_envs` environments.
     """
-    return np.power(base, 1 + power * rung(place, num_envs))
+    return constant(np.power(base, 1 + power * rung(place, num_envs)))
 
 
+@cache
 def spread(low: float, high: float, place: tuple[int, int], num_envs: int) -> Array:
     """Evenly from `low` to `high` over the environments of all actors (Li et al. 2023)."""
-    return low + (high - low) * rung(place, num_envs)
+    return constant(low + (high - low) * rung(place, num_envs))
+
+
+def constant(values: Array) -> Array:
+    """The same, which nobody may change."""
+    values.flags.writeable = False
+    return values
 
 
 def rung(place: tuple[int, int], num_envs: int) -> Array:
