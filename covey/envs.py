@@ -62,7 +62,8 @@ class Envs:
         self.stepper, self.num_envs, self.spec = stepper, num_envs, stepper.spec
         self.name, self.how = stepper.name, stepper.how
         self._seed = seed
-        self._return_B, self._length_B = np.zeros(num_envs), np.zeros(num_envs, np.int64)
+        self._steps, self._begun_B = 0, np.zeros(num_envs, np.int64)  # its episode, with which step
+        self._return_B = np.zeros(num_envs)
         self.episodes: list[Episode] = []
         self.scale = RewardScale(num_envs, gamma) if scale_reward else None
 
@@ -85,7 +86,7 @@ class Envs:
 
     def reset(self, out_B: Array) -> None:
         """Begin an episode everywhere."""
-        self._return_B[:], self._length_B[:] = 0, 0
+        self._return_B[:], self._begun_B[:] = 0, self._steps
         seeds = [int(s) >> 1 for s in self._seed.generate_state(self.num_envs)]
         self.stepper.reset(seeds, out_B)
         self._check_finite(out_B, np.zeros(self.num_envs))
@@ -96,12 +97,13 @@ class Envs:
         self._check_finite(out_B, raw.reward_B)
         last_B = raw.terminated_B | raw.truncated_B
         self._return_B += raw.reward_B
-        self._length_B += raw.valid_B
-        if np.logical_or.reduce(last_B):  # not .any(), which is Python inside: this is each step
+        self._steps += 1
+        if b"\1" in last_B.tobytes():  # this is each step, and asks less than .any()
             for b in np.flatnonzero(last_B).tolist():
-                self.episodes.append(Episode(float(self._return_B[b]), int(self._length_B[b])))
+                length = self._steps - int(self._begun_B[b])
+                self.episodes.append(Episode(float(self._return_B[b]), length))
             self._return_B[last_B] = 0
-            self._length_B[last_B] = 0
+            self._begun_B[last_B] = self._steps + self.stepper.steps_to_reset
         reward_B = raw.reward_B
         if self.scale is not None:
             reward_B = self.scale(reward_B, last_B)
@@ -138,7 +140,7 @@ class Envs:
         return {
             "stepper": self.stepper.state(),
             "return": self._return_B.copy(),
-            "length": self._length_B.copy(),
+            "length": self._steps - self._begun_B,
             "scale": None if self.scale is None else self.scale.state(),
         }
 
@@ -148,7 +150,7 @@ class Envs:
             self.scale.restore(state["scale"])
         if not self.stepper.restore(state["stepper"], obs_B):
             return False
-        self._return_B[:], self._length_B[:] = state["return"], state["length"]
+        self._return_B[:], self._begun_B[:] = state["return"], self._steps - state["length"]
         return True
 
     def close(self) -> None:

@@ -84,11 +84,14 @@ def _q_net(net: QNet) -> Forward | None:
     if trunk is None:
         return None
 
+    num = net.advantage.out_features
+    centred_AA = np.eye(num, dtype=np.float32) - np.float32(1 / num)
+
     def dueling(obs_B: Array) -> Array:
         h_BF = trunk(obs_B)
-        a_BA = advantage(h_BF)
-        a_BA += value(h_BF) - np.add.reduce(a_BA, axis=1, keepdims=True) / a_BA.shape[1]
-        return a_BA
+        q_BA: Array = advantage(h_BF).dot(centred_AA)
+        q_BA += value(h_BF)
+        return q_BA
 
     return dueling
 

@@ -96,6 +96,7 @@ class SyncEnvs:
     """B single environments in one process, stepped in order; a finished one is reset at once."""
 
     how = "one after the other"
+    steps_to_reset = 0
 
     def __init__(self, name: str, make: Callable[[], gym.Env[Any, Any]], num_envs: int) -> None:
         self.name = name
@@ -217,7 +218,7 @@ class VectorEnvs:
         if AutoresetMode(mode) == AutoresetMode.DISABLED:
             raise UserError(f"{name} must reset itself; its autoreset mode is disabled.")
         self.how = "as one vector environment"
-        self.next_step = AutoresetMode(mode) == AutoresetMode.NEXT_STEP
+        self.steps_to_reset = int(AutoresetMode(mode) == AutoresetMode.NEXT_STEP)
         self.obs_space = self.env.single_observation_space
         self.spec = spec_of(name, self.env.single_observation_space, self.env.single_action_space)
         self.to_env = ActionMap(self.env.single_action_space)
@@ -256,7 +257,7 @@ class VectorEnvs:
             raise self._broken(
                 f"field reward has shape {np.shape(reward_B)}, not {out_B.shape[:1]}"
             )
-        if self.next_step:  # the step after the last only resets: its action went nowhere
+        if self.steps_to_reset:  # the step after the last only resets: its action went nowhere
             valid_B, self._over_B = ~self._over_B, over_B
             return Raw(reward_B, terminated_B, truncated_B, valid_B, [])
         finals = [(b, self._final(info, b, out_B)) for b in np.flatnonzero(over_B).tolist()]
