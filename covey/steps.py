@@ -159,9 +159,7 @@ def sample(
     share = replay.keep_pace(Pace(batch, reuse, warmup, ahead))
 
     def sample(ctx: Ctx) -> None:
-        if not replay.alone:
-            replay.wait()
-        num = int(replay.due() // batch)
+        num = int(replay.wait() // batch)
         ctx.batches = draw(num if most is None else min(num, most))
 
     def draw(num: int) -> Iterator[dict[str, Array]]:
@@ -195,7 +193,7 @@ def learn(agent: Algorithm) -> StepFunction:
                 sums.setdefault(name, []).append(value)
             if "id" in batch:
                 ctx.errors.append((batch["id"], learnt.priority_N))
-        ctx.losses = {name: float(np.mean(values)) for name, values in sums.items()}
+        ctx.losses = {name: sum(values) / len(values) for name, values in sums.items()}
         ctx.updates = agent.updates
 
     return declare(learn, reads=["batches"], writes=["losses", "updates", "errors"])

@@ -37,6 +37,15 @@ class Pace(NamedTuple):
     ahead: int = 0  # rows that writers may add before they are due
 
 
+class Drawn(NamedTuple):
+    """Rows that were chosen: where they are, which ones, and how likely each was."""
+
+    slot_N: Array
+    shard_N: Array
+    number_N: Array
+    chance_N: Array
+
+
 class Share(NamedTuple):
     """This member's place: the ranks that write, each its shard, and those that read."""
 
@@ -202,10 +211,13 @@ class Replay:
         if self.block is not None and self._reader is not None:
             self._forgotten_S[:] = self.head_S
 
-    def wait(self) -> None:
-        """Until a batch may be drawn, where others add."""
-        if self._reader is not None:
-            self._await(lambda: self.due() >= self.pace.batch, self._no_rows)
+    def wait(self) -> float:
+        """Until a batch may be drawn, where others add; what is `due` then."""
+        due = self.due()
+        if due >= self.pace.batch or self._reader is None or self.alone:
+            return due
+        self._await(lambda: self.due() >= self.pace.batch, self._no_rows)
+        return self.due()
 
     def due(self) -> float:
         """Rows that ought to have been drawn and were not; a batch, where nobody keeps pace."""
@@ -267,17 +279,15 @@ class Replay:
     def sample(self, num: int) -> dict[str, Array]:
         """`num` rows. Those drawn by priority have a `weight`, and an `id` to revise them by."""
         assert self._reader is not None, f"'{self.name}' is drawn from by others"
-        slot_N, number_N, chance_N = self._choose(num)
-        batch, tries = {}, 0
+        drawn, batch, tries = self._choose(num), {}, 0
         for name, column in self.columns.items():
             small = column.dtype.itemsize * math.prod(column.shape[1:]) * num < REUSED
             batch[name] = (
-                column.take(slot_N, axis=0, mode="clip") if small else self._take(name, slot_N)
-            )
-        while not self.alone and (gone_N := self._gone(slot_N, number_N)).any():
-            again = slot_N[gone_N], *self._choose(int(gone_N.sum()))
-            self._replace(batch, gone_N, *again)
-            slot_N[gone_N], number_N[gone_N], chance_N[gone_N] = again[1:]
+                column.take(drawn.slot_N, axis=0, mode="clip") if small
+                else self._take(name, drawn.slot_N)
+            )  # fmt: skip
+        while not self.alone and (gone_N := self._gone(drawn.shard_N, drawn.number_N)).any():
+            self._replace(batch, gone_N, drawn)
             tries += 1
             if tries == TRIES:
                 raise UserError(
@@ -287,16 +297,17 @@ class Replay:
         for shard in self._waiting_S.nonzero()[0].tolist():
             self._waits.ring(self._writers[shard])
         if self.priorities is not None:
-            batch["weight"] = self.priorities.importance(chance_N, len(self))
-            batch["id"] = number_N * self.shards + slot_N // self.size
+            batch["weight"] = self.priorities.importance(drawn.chance_N, len(self))
+            batch["id"] = drawn.number_N * self.shards + drawn.shard_N
         return batch
 
-    def _choose(self, num: int) -> tuple[Array, Array, Array]:
-        """Slots, the numbers of the rows in them, and how likely each was."""
+    def _choose(self, num: int) -> Drawn:
         if self.priorities is not None:
             self.take_up(self.priorities)
             slot_N, chance_N = self.priorities.choose(num, self.rng)
-            return slot_N, self.priorities.numbers(slot_N), chance_N
+            shard_N = slot_N // self.size
+            number_N = self.priorities.numbers(shard_N, slot_N - shard_N * self.size)
+            return Drawn(slot_N, shard_N, number_N, chance_N)
         oldest_S, size_S = self.there()
         end_S = size_S.cumsum()
         assert end_S[-1] > 0, "sample from an empty replay"
@@ -304,7 +315,7 @@ class Replay:
         shard_N = end_S.searchsorted(place_N, side="right")
         number_N = place_N - (end_S - size_S - oldest_S)[shard_N]
         slot_N = shard_N * self.size + number_N % self.size
-        return slot_N, number_N, np.full(num, 1 / end_S[-1])
+        return Drawn(slot_N, shard_N, number_N, np.full(num, 1 / end_S[-1]))
 
     def take_up(self, priorities: Priorities) -> None:
         """Let the tree know what has been written since."""
@@ -313,22 +324,23 @@ class Replay:
         head_S = self.head_S * self.mine_S  # after the floor, as in `there`
         priorities.take_up(head_S, floor_S, self.first_M)
 
-    def _gone(self, slot_N: Array, number_N: Array) -> Array:
+    def _gone(self, shard_N: Array, number_N: Array) -> Array:
         """Which rows have been overwritten, or have begun to be."""
         self._fence()
-        gone_N: Array = number_N < self.there()[0][slot_N // self.size]
+        gone_N: Array = number_N < self.there()[0][shard_N]
         return gone_N
 
-    def _replace(
-        self, batch: dict[str, Array], gone_N: Array, before_N: Array, slot_N: Array,
-        *_: Array,
-    ) -> None:  # fmt: skip
+    def _replace(self, batch: dict[str, Array], gone_N: Array, drawn: Drawn) -> None:
         """Rows that were overwritten while they were read, by others."""
-        self.torn += len(slot_N)
-        if self.priorities is not None:
-            self.priorities.forget(before_N)
+        gone, again = Drawn(*(of[gone_N] for of in drawn)), self._choose(int(gone_N.sum()))
+        self.torn += len(gone.slot_N)
+        if self.priorities is not None:  # what has come into their slots meanwhile stays
+            still_N = self.priorities.has(gone.shard_N, gone.number_N)
+            self.priorities.forget(gone.slot_N[still_N])
         for name, column in self.columns.items():
-            batch[name][gone_N] = column.take(slot_N, axis=0)
+            batch[name][gone_N] = column.take(again.slot_N, axis=0)
+        for of, new in zip(drawn, again, strict=True):
+            of[gone_N] = new
 
     def _take(self, name: str, slot_N: Array) -> Array:
         """Rows of a column; into memory of an earlier batch that nobody holds any more."""
@@ -344,11 +356,11 @@ class Replay:
     def revise(self, id_N: Array, error_N: Array) -> None:
         """New errors of rows that were drawn; of those that have gone refused, and counted."""
         assert self.priorities is not None, f"'{self.name}' is not drawn by priority here"
-        shard_N, number_N = id_N % self.shards, id_N // self.shards
-        slot_N = shard_N * self.size + number_N % self.size
-        known_N = ~self._gone(slot_N, number_N) & np.isfinite(error_N)
-        known_N &= number_N == self.priorities.numbers(slot_N)
+        number_N, shard_N = np.divmod(id_N, self.shards)
+        known_N = ~self._gone(shard_N, number_N) & np.isfinite(error_N)
+        known_N &= self.priorities.has(shard_N, number_N)
         self.refused += len(id_N) - int(known_N.sum())
+        slot_N = shard_N * self.size + number_N % self.size
         self.priorities.revise(slot_N[known_N], error_N[known_N])
 
     def gauges(self) -> Metrics:

@@ -62,11 +62,17 @@ class Priorities:
         slot_N = self.tree.find((np.arange(num) + rng.random(num)) * (total / num))
         return slot_N, self.tree.leaf_N[slot_N] / total
 
-    def numbers(self, slot_N: Array) -> Array:
-        """Of the rows that the tree has in these slots."""
-        last_N = self.seen_S[slot_N // self.size] - 1
-        number_N: Array = last_N - (last_N - slot_N % self.size) % self.size
+    def numbers(self, shard_N: Array, at_N: Array) -> Array:
+        """Of the rows that the tree has at these slots of their shards."""
+        last_N = self.seen_S[shard_N] - 1
+        number_N: Array = last_N - (last_N - at_N) % self.size
         return number_N
+
+    def has(self, shard_N: Array, number_N: Array) -> Array:
+        """Whether the tree has these rows, and no newer ones in their slots."""
+        end_N = self.seen_S[shard_N]
+        has_N: Array = (number_N >= end_N - self.size) & (number_N < end_N)
+        return has_N
 
     def revise(self, slot_N: Array, error_N: Array) -> None:
         """Other priorities for rows that are still there."""

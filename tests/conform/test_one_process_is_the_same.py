@@ -169,4 +169,6 @@ def test_one_list_of_steps_runs_in_one_process_and_cut_over_many(everywhere):
         assert [of["reason"] for of in actors] == ["updates", "updates"]
         assert found["replay.rows"] == min(found["replay.added"], 2000)
         assert found["replay.refused"] == 0
-        assert all(of["seen"] >= 1 for of in actors)
+        acted = [of for of in actors if of["rounds"]]  # one may come when all is over
+        assert acted
+        assert all(of["seen"] >= 1 for of in acted)

@@ -414,6 +414,25 @@ def test_no_torn_row_is_ever_drawn(alpha):
     assert added > 5_000
 
 
+def test_rows_that_come_while_others_are_read_stay_in_the_draw():
+    """The slot of a row that has gone holds another, which must not be forgotten with it."""
+    one, _, reader = in_a_team(draw=PER)
+    num = reader.size
+    one.add(rows(*range(num)), np.ones(num))
+    look = reader._gone
+
+    def overtaken(*of):
+        reader._gone = look
+        one.add(rows(*range(num, 2 * num)), np.ones(num))
+        return look(*of)
+
+    reader._gone = overtaken
+    batch = reader.sample(num)
+    assert reader.torn == num
+    assert min(batch["n"]) >= num
+    assert (reader.priorities.tree.leaf_N[:num] > 0).all()
+
+
 # --- the pace
 
 

@@ -96,10 +96,18 @@ def test_the_first_of_all_without_an_error_weighs_one():
 
 def test_a_number_is_that_of_the_newest_row_in_the_slot():
     p, first_M = taken_up([range(1, 7), [1.0]])  # 6 rows in 4 slots: 4, 5, 2, 3
-    assert p.numbers(np.arange(5)).tolist() == [4, 5, 2, 3, 0]
+    assert p.numbers(np.array([0, 0, 0, 0, 1]), np.array([0, 1, 2, 3, 0])).tolist() == [
+        4,
+        5,
+        2,
+        3,
+        0,
+    ]
+    found = p.has(np.array([0, 0, 0, 0, 1, 1]), np.array([1, 2, 5, 6, 0, 1]))
+    assert found.tolist() == [False, True, True, False, True, False]
     first_M[2] = 9.0
     p.take_up(np.array([7, 1]), np.zeros(2, np.int64), first_M)
-    assert p.numbers(np.arange(4)).tolist() == [4, 5, 6, 3]
+    assert p.numbers(np.zeros(4, int), np.arange(4)).tolist() == [4, 5, 6, 3]
     assert p.tree.leaf_N[2] == pytest.approx(9.0**0.6, rel=1e-5)
 
 
