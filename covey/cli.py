@@ -86,6 +86,8 @@ def parser() -> Parser:
     check.add_argument("--json", action="store_true", help="print JSON")
     measure = command("bench", _bench, "measure this machine: each figure as a ratio to its limit")
     measure.add_argument("name", help=f"which: {', '.join(BENCHES)}")
+    measure.add_argument("--set", action="append", default=[], metavar="NAME=VALUE",
+                         dest="settings", help="such as seconds=60")  # fmt: skip
     measure.add_argument("--json", action="store_true", help="print JSON")
     return top
 
@@ -324,7 +326,9 @@ def _check_env(args: argparse.Namespace) -> int:
 
 
 def _bench(args: argparse.Namespace) -> int:
-    figures = bench(args.name)()
+    from covey.config import parse_assignments
+
+    figures = bench(args.name, parse_assignments(args.settings))()
     if args.json:
         print(json.dumps(figures))
     else:

@@ -102,7 +102,7 @@ class Desk:
     def _event(self, kind: str, member: str, generation: int, what: dict[str, Any]) -> None:
         about = {"member": member, "generation": generation} if member else {}
         self.run.event(kind, **about, **what)
-        if kind in ("died", "quarantined"):
+        if kind == "quarantined" or (kind == "died" and not what["fatal"]):  # that is the error
             self.progress.say(_told(kind, member, what))
 
     def result(self) -> Result:

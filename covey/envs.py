@@ -89,12 +89,14 @@ class Envs:
         self._return_B[:], self._begun_B[:] = 0, self._steps
         seeds = [int(s) >> 1 for s in self._seed.generate_state(self.num_envs)]
         self.stepper.reset(seeds, out_B)
-        self._check_finite(out_B, np.zeros(self.num_envs))
+        if not finite(out_B):
+            self._refuse(out_B, np.zeros(self.num_envs))
 
     def step(self, action_B: Array, out_B: Array) -> Step:
         """Step all; `out_B` receives what to act on next."""
         raw = self.stepper.step(action_B, out_B)
-        self._check_finite(out_B, raw.reward_B)
+        if not (finite(out_B) and finite(raw.reward_B)):
+            self._refuse(out_B, raw.reward_B)
         last_B = raw.terminated_B | raw.truncated_B
         self._return_B += raw.reward_B
         self._steps += 1
@@ -109,7 +111,8 @@ class Envs:
             reward_B = self.scale(reward_B, last_B)
         finals = []
         for final_b, obs in raw.finals:
-            self._check_finite(obs[None], raw.reward_B[final_b : final_b + 1], final_b)
+            if not finite(obs[None]):
+                self._refuse(obs[None], raw.reward_B[final_b : final_b + 1], final_b)
             if not raw.terminated_B[final_b]:
                 finals.append((final_b, obs))
         return Step(reward_B, 1.0 - raw.terminated_B, last_B, raw.valid_B, finals)
@@ -119,10 +122,8 @@ class Envs:
         episodes, self.episodes = self.episodes, []
         return episodes
 
-    def _check_finite(self, obs_B: Array, reward_B: Array, b: int = 0) -> None:
+    def _refuse(self, obs_B: Array, reward_B: Array, b: int = 0) -> None:
         """Name the first number that is none; `b` is the environment of the first row."""
-        if finite(obs_B) and finite(reward_B):
-            return
         fields = {"obs": obs_B, "reward": reward_B}
         if obs_B.dtype.names is not None:
             fields = {f"obs.{name}": obs_B[name] for name in obs_B.dtype.names} | fields

@@ -96,14 +96,14 @@ class OneHot(nn.Module):
 class Encoder(nn.Module):
     """Observations as N feature rows: what each leaf says, side by side."""
 
-    def __init__(self, spec: Spec, normalize: bool = False) -> None:
+    def __init__(self, spec: Spec, normalize: bool = False, half: bool = False) -> None:
         super().__init__()
         self.names = list(spec.leaves)
         self.parts = nn.ModuleList()
         self.size = 0
         for leaf in spec.leaves.values():
             if leaf.is_image:
-                self.parts.append(nature_cnn(leaf))
+                self.parts.append((Half if half else nn.Sequential)(*nature_cnn(leaf)))
                 self.size += IMAGE_FEATURES
             else:
                 part = OneHot(leaf) if leaf.sizes else Numbers(leaf, normalize)
@@ -146,7 +146,17 @@ class Pixels(nn.Module):
         return x.to(torch.float32, memory_format=torch.channels_last).div_(255.0)
 
 
-def nature_cnn(leaf: Leaf) -> nn.Sequential:
+class Half(nn.Sequential):
+    """Layers that compute in bfloat16; weights, their gradients and what comes out do not."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """What the last layer says, as float32."""
+        with torch.autocast(x.device.type, torch.bfloat16):
+            out: Tensor = super().forward(x)  # type: ignore[no-untyped-call]
+        return out.float()
+
+
+def nature_cnn(leaf: Leaf) -> list[nn.Module]:
     """The network of Mnih et al. 2015, for any image of at least 36 by 36."""
     pixels = Pixels(leaf)
     channels, height, width = pixels.shape
@@ -159,7 +169,7 @@ def nature_cnn(leaf: Leaf) -> nn.Sequential:
         for kernel, stride in ((8, 4), (4, 2), (3, 1)):
             height, width = (height - kernel) // stride + 1, (width - kernel) // stride + 1
         flat = 64 * height * width
-    return nn.Sequential(pixels, *layers, nn.Linear(flat, IMAGE_FEATURES), nn.ReLU())
+    return [pixels, *layers, nn.Linear(flat, IMAGE_FEATURES), nn.ReLU()]
 
 
 class FastTanh(torch.autograd.Function):
@@ -207,10 +217,11 @@ class QNet(nn.Module):
     """
 
     def __init__(
-        self, spec: Spec, hidden: Sequence[int], dueling: bool, normalize: bool, quantiles: int = 1
-    ) -> None:
+        self, spec: Spec, hidden: Sequence[int], dueling: bool, normalize: bool, quantiles: int = 1,
+        half: bool = False,
+    ) -> None:  # fmt: skip
         super().__init__()
-        self.encoder = Encoder(spec, normalize)
+        self.encoder = Encoder(spec, normalize, half)
         self.trunk = mlp([self.encoder.size, *hidden], "relu")
         last = hidden[-1] if hidden else self.encoder.size
         self.advantage = nn.Linear(last, spec.num_actions * quantiles)

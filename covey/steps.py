@@ -159,7 +159,8 @@ def sample(
     share = replay.keep_pace(Pace(batch, reuse, warmup, ahead))
 
     def sample(ctx: Ctx) -> None:
-        num = int(replay.wait() // batch)
+        due = replay.due() if replay.alone else replay.wait()
+        num = int(due // batch)
         ctx.batches = draw(num if most is None else min(num, most))
 
     def draw(num: int) -> Iterator[dict[str, Array]]:

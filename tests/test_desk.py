@@ -72,8 +72,11 @@ def test_events_have_who_and_which_generation(desk):
 def test_deaths_are_said_as_well_as_written(desk):
     desk.progress.stream = said = io.StringIO()
     desk.hear("say", "worker 0", text="       2 workers")
-    desk.hear("died", "worker 1", 0, cause="killed by signal 9", replaced=True, trace="")
-    desk.hear("died", "worker 1", 1, cause="exited with status 3", replaced=False, trace="")
+    died = {"kind": "died", "member": "worker 1", "trace": ""}
+    left = {"cause": "exited with status 3", "replaced": False}
+    desk.hear(**died, generation=0, cause="killed by signal 9", replaced=True, fatal=False)
+    desk.hear(**died, generation=1, **left, fatal=False)
+    desk.hear(**died, generation=1, **left, fatal=True)  # is the error that follows
     desk.hear("quarantined", "worker 1", 1, causes=["one", "two"])
     assert said.getvalue().splitlines() == [
         "       2 workers",
@@ -81,7 +84,7 @@ def test_deaths_are_said_as_well_as_written(desk):
         "warning: worker 1 died: exited with status 3",
         "warning: worker 1 is left out: it died 2 times in a row",
     ]
-    assert [e["event"] for e in events(desk)] == ["died", "died", "quarantined"]
+    assert [e["event"] for e in events(desk)] == ["died", "died", "died", "quarantined"]
 
 
 @pytest.mark.parametrize("number", SIGNALS, ids=lambda number: number.name)

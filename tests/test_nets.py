@@ -114,6 +114,25 @@ def test_pixels_put_channels_first_and_bytes_into_0_to_1(shape, wanted):
     np.testing.assert_allclose(pixels(torch.from_numpy(x)).numpy(), moved / 255, rtol=1e-6)
 
 
+def test_half_convolves_in_bfloat16_and_keeps_weights_and_what_it_says_in_float32():
+    made, x = spec(Box(0, 255, (4, 40, 40), np.uint8)), torch.randint(0, 256, (5, 4, 40, 40))
+    whole = nets.QNet(made, (8,), dueling=True, normalize=False)
+    half = nets.QNet(made, (8,), dueling=True, normalize=False, half=True)
+    half.load_state_dict(whole.state_dict())
+    seen = []
+    half.encoder.parts[0][1].register_forward_hook(lambda *of: seen.append(of[2].dtype))
+    said, exact = half(x.to(torch.uint8)), whole(x.to(torch.uint8))
+    assert (seen, said.dtype) == ([torch.bfloat16], torch.float32)
+    torch.testing.assert_close(said, exact, rtol=0.05, atol=0.005)
+    assert not torch.equal(said, exact)
+    for net, out in ((half, said), (whole, exact)):
+        out.square().sum().backward()
+        assert {p.dtype for p in net.parameters()} == {p.grad.dtype for p in net.parameters()}
+    for (name, p), q in zip(half.named_parameters(), whole.parameters(), strict=True):
+        near = torch.nn.functional.cosine_similarity(p.grad.ravel(), q.grad.ravel(), dim=0)
+        assert near > 0.98, name
+
+
 @pytest.mark.parametrize("sizes", [[100], [1, 1, 98], [30, 50, 20]])
 def test_normalize_has_the_moments_of_all_rows(sizes):
     rows = np.random.default_rng(1).normal([5, -100, 0], [1, 20, 1e-3], (100, 3))

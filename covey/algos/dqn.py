@@ -47,6 +47,7 @@ class DQNConfig:
     )  # fmt: skip
     eps_power: float = option(7.0, "the last of the ladder is eps_ladder to 1 + this", least=0)
     normalize: bool = option(False, "scale observations by running statistics")
+    half: bool = option(False, "convolve in bfloat16, where the processor has it twice as fast")
     anneal_updates: int = option(0, "updates over which lr falls to 0; 0 keeps it", least=0)
 
 
@@ -72,7 +73,9 @@ class DQN:
         self.place = place
         own = nets.chosen(
             network,
-            lambda: nets.QNet(spec, config.hidden, config.dueling, config.normalize),
+            lambda: nets.QNet(
+                spec, config.hidden, config.dueling, config.normalize, half=config.half
+            ),
             spec, spec.num_actions, with_value=False, normalize=config.normalize,
         )  # fmt: skip
         self.module = own.to(device)

@@ -49,6 +49,7 @@ class QRDQNConfig:
     )  # fmt: skip
     eps_power: float = option(7.0, "the last of the ladder is eps_ladder to 1 + this", least=0)
     normalize: bool = option(False, "scale observations by running statistics")
+    half: bool = option(False, "convolve in bfloat16, where the processor has it twice as fast")
     anneal_updates: int = option(0, "updates over which lr falls to 0; 0 keeps it", least=0)
 
 
@@ -74,7 +75,7 @@ class QRDQN:
         self.eps_end = final_epsilon(c.eps_end, c.eps_ends, c.eps_chances, rng)
         self.form = (spec.num_actions, c.quantiles)  # of what the network says of each observation
         own = nets.chosen(
-            network, lambda: nets.QNet(spec, c.hidden, False, c.normalize, c.quantiles),
+            network, lambda: nets.QNet(spec, c.hidden, False, c.normalize, c.quantiles, c.half),
             spec, spec.num_actions * c.quantiles, with_value=False, normalize=c.normalize,
         )  # fmt: skip
         self.module = own.to(device)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import inspect
+from collections.abc import Callable, Mapping
+from functools import partial
 from importlib import import_module
+from typing import Any
 
 from covey.errors import UserError, nearest
 
@@ -19,9 +22,16 @@ BENCHES = {
 }
 
 
-def bench(name: str) -> Callable[..., dict[str, float]]:
-    """What measures it; the figures come back by name."""
+def bench(name: str, settings: Mapping[str, Any] | None = None) -> Callable[..., dict[str, float]]:
+    """What measures it, for so long or with so many; the figures come back by name."""
     if name not in BENCHES:
         raise UserError(f"unknown bench '{name}'. {nearest(name, BENCHES)}")
     found: Callable[..., dict[str, float]] = import_module(f"covey.bench.{name}").measure
-    return found
+    from covey.config import converted  # for those who measure
+
+    parameters = inspect.signature(found).parameters.values()
+    numbers = {p.name: type(p.default) for p in parameters if isinstance(p.default, int | float)}
+    wanted = settings or {}
+    for key in wanted.keys() - numbers.keys():
+        raise UserError(f"bench {name} has no setting '{key}'. {nearest(key, numbers)}")
+    return partial(found, **{k: converted(k, value, numbers[k]) for k, value in wanted.items()})

@@ -266,13 +266,14 @@ class Launcher:
         delay = place.health.died(now, cause)
         again = place.replaceable and delay is not None and not place.hopeless
         again = again and self._stop_at is None
-        self._tell("died", place, cause=cause, replaced=again, trace=trace)
+        fatal = self._stop_at is None and not again and not self._spares(place)
+        self._tell("died", place, cause=cause, replaced=again, fatal=fatal, trace=trace)
         if again and delay is not None:
             place.due = now + delay
         elif self._stop_at is not None:
             if place.keeps or place.hopeless:  # what it was to leave behind is missing
                 self._error = self._error or place.error(cause, trace)
-        elif not place.replaceable or place.hopeless or not self._others_like(place):
+        elif fatal:
             raise place.error(cause, trace)
         else:
             self._tell("quarantined", place, causes=list(place.health.causes))
@@ -286,9 +287,11 @@ class Launcher:
         if self.signal.reason is None:
             self.signal.stop("done")
 
-    def _others_like(self, place: Place) -> bool:
+    def _spares(self, place: Place) -> bool:
+        """Whether the team can do without whoever was here, because others do the same."""
         same = (p for p in self.places if p.role == place.role and p is not place)
-        return any(not p.health.quarantined for p in same)
+        others = any(not p.health.quarantined for p in same)
+        return others and place.replaceable and not place.hopeless
 
     def _tell(self, kind: str, place: Place, **what: Any) -> None:
         if self._hear is not None:

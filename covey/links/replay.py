@@ -20,7 +20,7 @@ from covey.links import archive
 from covey.links.waits import Waits
 from covey.memory import frames
 from covey.memory.block import CELL, Block, Layout, fence
-from covey.memory.priorities import Draw, Priorities
+from covey.memory.priorities import Draw, Drawn, Priorities
 from covey.types import Array, Metrics, Tree
 
 ROW = "row."  # before the name of a column, which may be any
@@ -35,15 +35,6 @@ class Pace(NamedTuple):
     reuse: float | None = None
     warmup: int = 0
     ahead: int = 0  # rows that writers may add before they are due
-
-
-class Drawn(NamedTuple):
-    """Rows that were chosen: where they are, which ones, and how likely each was."""
-
-    slot_N: Array
-    shard_N: Array
-    number_N: Array
-    chance_N: Array
 
 
 class Share(NamedTuple):
@@ -214,10 +205,10 @@ class Replay:
     def wait(self) -> float:
         """Until a batch may be drawn, where others add; what is `due` then."""
         due = self.due()
-        if due >= self.pace.batch or self._reader is None or self.alone:
-            return due
-        self._await(lambda: self.due() >= self.pace.batch, self._no_rows)
-        return self.due()
+        if due < self.pace.batch and self._reader is not None:
+            self._await(lambda: self.due() >= self.pace.batch, self._no_rows)
+            due = self.due()
+        return due
 
     def due(self) -> float:
         """Rows that ought to have been drawn and were not; a batch, where nobody keeps pace."""
@@ -304,10 +295,7 @@ class Replay:
     def _choose(self, num: int) -> Drawn:
         if self.priorities is not None:
             self.take_up(self.priorities)
-            slot_N, chance_N = self.priorities.choose(num, self.rng)
-            shard_N = slot_N // self.size
-            number_N = self.priorities.numbers(shard_N, slot_N - shard_N * self.size)
-            return Drawn(slot_N, shard_N, number_N, chance_N)
+            return self.priorities.choose(num, self.rng)
         oldest_S, size_S = self.there()
         end_S = size_S.cumsum()
         assert end_S[-1] > 0, "sample from an empty replay"

@@ -23,6 +23,15 @@ class Draw(NamedTuple):
     anneal: int = 0  # batches over which beta rises to 1; 0 keeps it
 
 
+class Drawn(NamedTuple):
+    """Rows that were chosen: where they are, which ones, and how likely each was."""
+
+    slot_N: Array
+    shard_N: Array
+    number_N: Array
+    chance_N: Array
+
+
 class Priorities:
     """Of `shards` shards with `size` slots each; slots of all shards are numbered through."""
 
@@ -55,18 +64,15 @@ class Priorities:
         slot_N: Array = shard * self.size + number_N % self.size
         return slot_N
 
-    def choose(self, num: int, rng: np.random.Generator) -> tuple[Array, Array]:
-        """Slots, one of each of `num` equal parts of the total; and how likely each was."""
+    def choose(self, num: int, rng: np.random.Generator) -> Drawn:
+        """Rows, one of each of `num` equal parts of the total."""
         total = self.tree.total
         assert total > 0, "sample from an empty replay"
         slot_N = self.tree.find((np.arange(num) + rng.random(num)) * (total / num))
-        return slot_N, self.tree.leaf_N[slot_N] / total
-
-    def numbers(self, shard_N: Array, at_N: Array) -> Array:
-        """Of the rows that the tree has at these slots of their shards."""
-        last_N = self.seen_S[shard_N] - 1
-        number_N: Array = last_N - (last_N - at_N) % self.size
-        return number_N
+        shard_N = slot_N // self.size
+        last_N = self.seen_S[shard_N] - 1  # the newest row that the tree has of the shard
+        number_N = last_N - (last_N - (slot_N - shard_N * self.size)) % self.size
+        return Drawn(slot_N, shard_N, number_N, self.tree.leaf_N[slot_N] / total)
 
     def has(self, shard_N: Array, number_N: Array) -> Array:
         """Whether the tree has these rows, and no newer ones in their slots."""

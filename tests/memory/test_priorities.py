@@ -31,7 +31,7 @@ def test_chances_are_the_leaves_share_of_all_shards_and_drawing_is_as_they_say()
     rng, num, batch = np.random.default_rng(0), 2000, 37
     seen = np.zeros(12)
     for _ in range(num):
-        slot_N, chance_N = p.choose(batch, rng)
+        slot_N, _, _, chance_N = p.choose(batch, rng)
         np.testing.assert_array_equal(chance_N, p.tree.leaf_N[slot_N] / p.tree.total)
         seen += np.bincount(slot_N, minlength=12)
     wanted = num * batch * p.tree.leaf_N / p.tree.total
@@ -94,20 +94,21 @@ def test_the_first_of_all_without_an_error_weighs_one():
     assert p.tree.leaf_N.tolist() == [1, 1, 0, 0]
 
 
+def numbers(p):
+    """By slot, the number that its row is drawn with."""
+    drawn = p.choose(400, np.random.default_rng(0))
+    np.testing.assert_array_equal(drawn.shard_N, drawn.slot_N // p.size)
+    return dict(sorted(set(zip(drawn.slot_N.tolist(), drawn.number_N.tolist(), strict=True))))
+
+
 def test_a_number_is_that_of_the_newest_row_in_the_slot():
     p, first_M = taken_up([range(1, 7), [1.0]])  # 6 rows in 4 slots: 4, 5, 2, 3
-    assert p.numbers(np.array([0, 0, 0, 0, 1]), np.array([0, 1, 2, 3, 0])).tolist() == [
-        4,
-        5,
-        2,
-        3,
-        0,
-    ]
+    assert numbers(p) == {0: 4, 1: 5, 2: 2, 3: 3, 4: 0}
     found = p.has(np.array([0, 0, 0, 0, 1, 1]), np.array([1, 2, 5, 6, 0, 1]))
     assert found.tolist() == [False, True, True, False, True, False]
     first_M[2] = 9.0
     p.take_up(np.array([7, 1]), np.zeros(2, np.int64), first_M)
-    assert p.numbers(np.zeros(4, int), np.arange(4)).tolist() == [4, 5, 6, 3]
+    assert numbers(p) == {0: 4, 1: 5, 2: 6, 3: 3, 4: 0}
     assert p.tree.leaf_N[2] == pytest.approx(9.0**0.6, rel=1e-5)
 
 
