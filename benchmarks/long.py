@@ -21,9 +21,10 @@ from typing import Any
 RESULTS = Path(__file__).parent / "results" / "long.json"
 COVEY = [sys.executable, "-m", "covey"]
 EVERY_SECONDS = 30.0
+APEX = ["--recipe", "apex", "--actors", "2"]
 RUNS = {
-    "halfcheetah": ["d4pg", "HalfCheetah-v5", "--recipe", "apex", "--actors", "2"],
-    "pong": ["dqn", "ALE/Pong-v5", "--recipe", "apex", "--actors", "2"],
+    "halfcheetah": ["d4pg", "HalfCheetah-v5", *APEX],
+    "pong": ["dqn", "ALE/Pong-v5", *APEX, "--set", "half=true"],  # the processor has bfloat16
 }
 
 

@@ -39,6 +39,7 @@ RECIPES = {
     "a3c": "covey.recipes.a3c:a3c",
     "apex": "covey.recipes.apex:apex",
 }
+PLANNED = ("impala", "gather", "allreduce")  # recipes that are to come
 ENGINES = {
     "inline": "covey.engines.inline:run",
     "processes": "covey.engines.processes:run",
@@ -150,10 +151,12 @@ def _known(base: TrainConfig, layer: Mapping[str, Any]) -> dict[str, Any]:
 
 def check_recipe(name: str, algo: str, wanted: Any) -> str:
     """The recipe's name, if it exists and fits."""
+    fits = f"{algo} runs on: {', '.join(wanted.recipes)}."
+    if name in PLANNED and name not in names("recipe", RECIPES):
+        raise UserError(f"the recipe {name} is planned and not here yet. {fits}")
     recipe(name)
     if name not in wanted.recipes:
-        fits = ", ".join(wanted.recipes)
-        raise UserError(f"{algo} does not run on the recipe {name}. It runs on: {fits}.")
+        raise UserError(f"{algo} does not run on the recipe {name}. {fits}")
     return name
 
 

@@ -231,7 +231,12 @@ def test_without_a_number_there_is_a_worker_for_each_core(cores, workers, monkey
         (("a2c", "E", "a3c"), {"normalize": True}, "normalize has no meaning on the recipe a3c"),
         (("dqn", "E", "hogwild"), {"normalize": True}, "normalize has no meaning on the recipe ho"),
         (("a2c", "E", "a3c"), {"max_lag": 0, "every": 3, "workers": 2}, "raise max_lag or workers"),
-        (("dqn", "E", "a3c"), {}, "dqn does not run on the recipe a3c. It runs on: serial, hog"),
+        (("dqn", "E", "a3c"), {}, "dqn does not run on the recipe a3c. dqn runs on: serial, hog"),
+        (
+            ("dqn", "E", "allreduce"),
+            {},
+            "planned and not here yet. dqn runs on: serial, hog",
+        ),
     ],
 )
 def test_what_several_processes_cannot_do_is_one_sentence(choices, settings, sentence):
@@ -265,7 +270,7 @@ def test_a_recipe_that_does_not_fit_is_refused_in_a_sentence(outside):
         covey.train("dqn", "CartPole-v1", recipe="twice")
     assert (
         str(caught.value)
-        == "dqn does not run on the recipe twice. It runs on: serial, hogwild, apex."
+        == "dqn does not run on the recipe twice. dqn runs on: serial, hogwild, apex."
     )
 
 

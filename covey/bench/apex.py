@@ -105,14 +105,15 @@ def watched(team: Team, task: Any, replay: Any, seconds: float) -> dict[str, flo
     """Rounds of the learner, BATCHES_PER_SECOND of them a second, and what came in meanwhile."""
     task.run(rounds=task.state()["rounds"] + 5)
     began, added, drawn, memory = monotonic(), replay.added, replay.drawn, resident()
-    highest, rounds = memory, 0
+    seen, rounds = [memory], 0
     while (now := monotonic() - began) < seconds:
         if rounds < now * BATCHES_PER_SECOND:
             task.run(rounds=task.state()["rounds"] + 1)
             rounds += 1
         else:
             team.waits.nap(rounds / BATCHES_PER_SECOND - now)
-        highest = max(highest, resident()) if rounds % 19 == 0 else highest
+        if rounds % 19 == 0:
+            seen.append(resident())
     spent, ideal = monotonic() - began, len(team.ranks("actor")) / STEP_SECONDS
     rows_in, rows_out = (replay.added - added) / spent, (replay.drawn - drawn) / spent
     return {
@@ -120,7 +121,8 @@ def watched(team: Team, task: Any, replay: Any, seconds: float) -> dict[str, flo
         "paper_rows_in_per_second": rows_in, "paper_rows_in_of_ideal": rows_in / ideal,
         "paper_rows_out_per_second": rows_out,
         "paper_rows_out_of_paper": rows_out / (BATCHES_PER_SECOND * BATCH),
-        "paper_learner_mib_before": memory, "paper_learner_mib_most": highest,
+        "paper_learner_mib_before": memory, "paper_learner_mib_half": seen[len(seen) // 2],
+        "paper_learner_mib_most": max(seen), "paper_learner_mib_after": seen[-1],
         "paper_revisions_refused": float(replay.refused),
     }  # fmt: skip
 
