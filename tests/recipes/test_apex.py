@@ -12,6 +12,8 @@ import covey
 from covey.metrics import read_metrics
 from covey.recipes.apex import MOST
 from covey.session import digest
+from covey.steps import Collector
+from covey.team import Team
 
 ACTOR = ["refresh", "collect", "store", "report"]
 LEARNER = ["sample", "learn", "revise", "publish", "report"]
@@ -150,6 +152,39 @@ def test_every_replayed_algorithm_runs_on_it(algo, env, tmp_path):
     result = run(tmp_path / "run", algo=algo, env=env, steps=2000)
     assert result.env_steps >= 2000
     assert result.updates > 50
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("algo", "env"), [("dqn", "ALE/Pong-v5"), ("qrdqn", "ALE/Pong-v5"), ("d4pg", "HalfCheetah-v5")]
+)
+def test_presets_of_an_hour_begin_as_they_should(algo, env, tmp_path):
+    begun = {"steps": 800, "warmup": 200, "reuse": 0.5, "batch": 16, "capacity": 1000}
+    result = covey.train(
+        algo, env, recipe="apex", out=tmp_path / "run", quiet=True, actors=2, eval_every=0,
+        eval_episodes=1, **begun,
+    )  # fmt: skip
+    *_, row = read_metrics(tmp_path / "run" / "metrics.jsonl")
+    assert result.env_steps >= 800
+    assert row["replay.drawn"] == 16 * result.updates > 16
+    assert row["replay.rows"] <= 1000
+    assert np.isfinite(row["loss"])
+
+
+def test_a_row_of_pong_costs_one_frame():
+    env = covey.make_env("ALE/Pong-v5", num_envs=4)
+    agent = Team(1).agent(covey.DQN, env, covey.DQN.Config(n_step=3, hidden=()))
+    collector, replay = Collector(env, agent, 50), Team(1).replay("rows", capacity=2000)
+    for _ in range(4):
+        replay.add(agent.rows(collector.collect(0)))
+    frames, rows = replay.frames.end_S.sum(), replay.added
+    assert rows > 750
+    assert frames / rows < 1.1
+    batch = replay.sample(32)
+    assert batch["obs"].shape == batch["next_obs"].shape == (32, 4, 84, 84)
+    # n steps later: the newest frame of the one is older by 3 in the other
+    assert (batch["obs"][:, 3] == batch["next_obs"][:, 0]).all(axis=(1, 2)).mean() > 0.9
+    env.close()
 
 
 def test_one_process_runs_the_same_list(tmp_path):
