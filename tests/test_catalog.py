@@ -27,7 +27,6 @@ class Toy:
     actions = ("discrete",)
     recipes = ("serial", "twice")
     replayed = True
-    extra = {}
 
     def __init__(self, spec, config, rng, network=None, device="cpu", apply=None, **more):
         self.inner = DQN(spec, config, rng, network, device, apply, **more)
