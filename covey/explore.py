@@ -37,16 +37,16 @@ def ladder(base: float, power: float, place: tuple[int, int], num_envs: int) -> 
 
     `place`: the actor's index, and how many there are; each has `num_envs` environments.
     """
-    return constant(np.power(base, 1 + power * rung(place, num_envs)))
+    return fixed(np.power(base, 1 + power * rung(place, num_envs)))
 
 
 @cache
 def spread(low: float, high: float, place: tuple[int, int], num_envs: int) -> Array:
     """Evenly from `low` to `high` over the environments of all actors (Li et al. 2023)."""
-    return constant(low + (high - low) * rung(place, num_envs))
+    return fixed(low + (high - low) * rung(place, num_envs))
 
 
-def constant(values: Array) -> Array:
+def fixed(values: Array) -> Array:
     """The same, which nobody may change."""
     values.flags.writeable = False
     return values

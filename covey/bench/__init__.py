@@ -24,11 +24,11 @@ BENCHES = {
 
 def bench(name: str, settings: Mapping[str, Any] | None = None) -> Callable[..., dict[str, float]]:
     """What measures it, for so long or with so many; the figures come back by name."""
+    from covey.config import converted  # for those who measure
+
     if name not in BENCHES:
         raise UserError(f"unknown bench '{name}'. {nearest(name, BENCHES)}")
     found: Callable[..., dict[str, float]] = import_module(f"covey.bench.{name}").measure
-    from covey.config import converted  # for those who measure
-
     parameters = inspect.signature(found).parameters.values()
     numbers = {p.name: type(p.default) for p in parameters if isinstance(p.default, int | float)}
     wanted = settings or {}
