@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from time import monotonic_ns
 from typing import NamedTuple
 
 import numpy as np
@@ -25,6 +26,7 @@ from covey.types import Array, Metrics, Tree
 
 ROW = "row."  # before the name of a column, which may be any
 REUSED = 2**16  # bytes of a column of a batch, from which on its memory is used again
+TURN = 500_000_000  # nanoseconds after which a writer that has not asked again loses its turn
 TRIES = 1000  # to draw rows that nobody overwrites meanwhile
 
 
@@ -146,7 +148,7 @@ class Replay:
                 "member."
             )
         if not self.alone:
-            self._await(self._may_add, self._no_room)
+            self._await(self._may_add, "room", self._readers)
         most = self.size if self.frames is None else min(self.size, self.frames.part)
         for start in range(0, num, most):
             part = slice(start, min(num, start + most))
@@ -154,7 +156,13 @@ class Replay:
         if not self.alone:
             for rank in self._readers:
                 self._waits.ring(rank)
+            self._ring_writers()
         return num
+
+    def _ring_writers(self) -> None:
+        """Those that wait for room."""
+        for shard in self._waiting_S.copy().nonzero()[0].tolist():  # it counts, then looks again
+            self._waits.ring(self._writers[shard])
 
     def _put(
         self, shard: int, rows: Mapping[str, Array], part: slice, priority_N: Array | None
@@ -204,11 +212,9 @@ class Replay:
 
     def wait(self) -> float:
         """Until a batch may be drawn, where others add; what is `due` then."""
-        due = self.due()
-        if due < self.pace.batch and self._reader is not None:
-            self._await(lambda: self.due() >= self.pace.batch, self._no_rows)
-            due = self.due()
-        return due
+        if self._reader is not None:
+            self._await(lambda: self.due() >= self.pace.batch, "rows", self._writers)
+        return self.due()
 
     def due(self) -> float:
         """Rows that ought to have been drawn and were not; a batch, where nobody keeps pace."""
@@ -234,34 +240,35 @@ class Replay:
         return share
 
     def _may_add(self) -> bool:
+        """Says when it last asked, if the answer is no."""
         batch, reuse, _, ahead = self.pace
         if (
             reuse is None or not self.head_S[self._own]
         ):  # a reader may have no other shard than this
             return True
-        return self.due() <= max(ahead * reuse, 2.0 * batch)
+        if self.due() <= max(ahead * reuse, 2.0 * batch) and self._is_next():
+            return True
+        self._waiting_S[self._own] = monotonic_ns()
+        return False
 
-    def _await(self, ready: Callable[[], bool], what: Callable[[], str]) -> None:
-        """As long as anybody gets on. A writer that waits says so, and readers ring it."""
+    def _is_next(self) -> bool:
+        """Who has added least of those that wait; who asks no more is not waited for."""
+        waits_S = self._waiting_S > monotonic_ns() - TURN
+        return not (waits_S & (self.head_S < self.head_S[self._own])).any()
+
+    def _await(self, ready: Callable[[], bool], what: str, whose: Sequence[int]) -> None:
+        """As long as anybody gets on."""
         if self.alone or ready():
             return
         before = self._waits.seconds
+        absent = f"{what} in '{self.name}'; absent: {self._waits.names(whose)}"
         try:
             while not ready():
-                if self._own is not None:
-                    self._waiting_S[self._own] = 1
-                self._waits.until(self._anything_new(ready), what)
+                self._waits.until(self._anything_new(ready), lambda: absent)
         finally:
             self.waited += self._waits.seconds - before
             if self._own is not None:
                 self._waiting_S[self._own] = 0
-
-    def _no_rows(self) -> str:
-        return f"rows in '{self.name}'; absent: {self._waits.names(self._writers)}"
-
-    def _no_room(self) -> str:
-        absent = self._waits.names(self._readers)
-        return f"room in '{self.name}'; absent: {absent}, who draws from it"
 
     def _anything_new(self, ready: Callable[[], bool]) -> Callable[[], bool]:
         seen = self.added, self.drawn
@@ -285,8 +292,8 @@ class Replay:
                     f"rows of '{self.name}' are overwritten before they are read. Raise capacity."
                 )
         self.drawn_R[self._reader] += num
-        for shard in self._waiting_S.nonzero()[0].tolist():
-            self._waits.ring(self._writers[shard])
+        if not self.alone:
+            self._ring_writers()
         if self.priorities is not None:
             batch["weight"] = self.priorities.importance(drawn.chance_N, len(self))
             batch["id"] = drawn.number_N * self.shards + drawn.shard_N

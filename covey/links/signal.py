@@ -64,6 +64,7 @@ class Signal:
 
     def _first(self) -> str:
         fence()
-        said = np.flatnonzero(self._when_N)
-        first = said[self._when_N[said].argmin()]
+        when_N = self._when_N.copy()  # others may write meanwhile, which numpy refuses to count
+        said = np.flatnonzero(when_N)
+        first = said[when_N[said].argmin()]
         return bytes(self._text[first]).split(b"\0", 1)[0].decode(errors="replace")

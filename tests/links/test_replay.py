@@ -492,6 +492,47 @@ def test_a_writer_never_waits_with_its_first_rows():
     assert [reader.due() for reader in readers] == [10, 10]
 
 
+def test_of_writers_that_wait_the_one_that_added_least_is_next(monkeypatch):
+    one, two, reader = paced(reuse=1.0, batch=2, capacity=200)
+    one.add(rows(*range(30)))
+    two.add(rows(*range(10)))
+    assert not one._may_add()
+    assert not two._may_add()  # and has said so
+    reader.sample(40)
+    assert not one._may_add()
+    assert two._may_add()
+    monkeypatch.setattr("covey.links.replay.TURN", 0)  # as if it had not asked again for long
+    assert one._may_add()
+
+
+def kept_apart(seconds):
+    """Three writers as fast as they can, each on its own; how many rows each adds."""
+    teams = seats(actor=3, learner=1)
+    pace = Pace(8, 4.0)
+
+    def write(team):
+        mine = of_member(team, 3000)
+        mine.keep_pace(pace)
+        while True:
+            mine.add(rows(*range(20)))
+
+    reader, begun = of_member(teams[3], 3000), time.monotonic()
+    reader.keep_pace(pace)
+    pids = [start(write, team) for team in teams[:3]]
+    while time.monotonic() - begun < seconds:
+        if reader.due() >= 8:
+            reader.sample(8)
+    for pid in pids:
+        kill(pid)
+    return reader.head_S.tolist()
+
+
+def test_writers_that_wait_take_turns():
+    added = apart(kept_apart, 2.0)
+    assert min(added) > 200
+    assert max(added) - min(added) <= 0.1 * max(added) + 40
+
+
 def test_a_reader_waits_until_a_batch_is_due():
     one, _, reader = paced(reuse=1.0, batch=4)
 
@@ -534,7 +575,7 @@ def test_a_writer_that_waits_in_vain_says_so_too(monkeypatch):
     monkeypatch.setattr("covey.links.waits.Waits.until.__defaults__", (0.05,))
     one, _, _ = paced(reuse=1.0, batch=1)
     one.add(rows(1, 2, 3, 4))
-    with pytest.raises(UserError, match=r"room in 'replay'; absent: learner 0, who draws from it"):
+    with pytest.raises(UserError, match=r"room in 'replay'; absent: learner 0"):
         one.add(rows(5))
     assert not one._waiting_S.any()
 

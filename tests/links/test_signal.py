@@ -7,7 +7,7 @@ from signal import SIGKILL
 
 import numpy as np
 import pytest
-from apart import KILLED, all_end, apart, dies, end, start
+from apart import KILLED, all_end, apart, dies, end, kill, start
 from seats import seats, successor, together
 
 from covey.errors import Stopped
@@ -49,6 +49,28 @@ def test_who_hears_only_later_hears_the_first_too():
     one.stop("updates")
     two.stop("updates")
     assert late.reason == "interrupted"
+
+
+def heard_while_others_speak(seconds):
+    block = Block(layout(200))
+    launcher = Signal(block.arrays, 200)
+    launcher.stop("first")
+    when_N, later = block["when"][:200, 0], time.monotonic_ns() + 10**12
+
+    def speak():
+        rng = np.random.default_rng(0)
+        while True:
+            when_N[:] = later * rng.integers(2, size=200)
+
+    pid, begun, heard = start(speak), time.monotonic(), set()
+    while time.monotonic() - begun < seconds:
+        heard.add(launcher._first())
+    kill(pid)
+    return sorted(heard)
+
+
+def test_the_first_reason_is_heard_while_others_speak():
+    assert apart(heard_while_others_speak, 0.5) == ["first"]
 
 
 def test_the_launchers_reason_is_not_mixed_with_a_members():
