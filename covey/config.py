@@ -193,6 +193,8 @@ def converted(key: str, value: Any, kind: Any) -> Any:
 
 def check_together(config: TrainConfig) -> None:
     """What no single field can know."""
+    if hasattr(config.algorithm, "check"):
+        config.algorithm.check()
     replay = config.replay
     if replay is None:
         return

@@ -23,12 +23,17 @@ def final_epsilon(
     """`end`, or one of `ends` drawn with these chances, as each thread of Mnih et al. 2016 does."""
     if not ends:
         return end
-    if len(ends) != len(chances) or not np.isclose(sum(chances), 1):
+    check_chances(ends, chances)
+    return float(rng.choice(ends, p=chances))
+
+
+def check_chances(ends: Sequence[float], chances: Sequence[float]) -> None:
+    """A chance for each end, if there are any."""
+    if ends and (len(ends) != len(chances) or not np.isclose(sum(chances), 1)):
         raise UserError(
             f"eps_chances = {list(chances)} must have one chance for each of eps_ends = "
             f"{list(ends)}, and sum to 1."
         )
-    return float(rng.choice(ends, p=chances))
 
 
 @cache

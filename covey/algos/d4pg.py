@@ -46,6 +46,11 @@ class D4PGConfig:
     normalize: bool = option(False, "scale observations by running statistics")
     anneal_updates: int = option(0, "updates over which lr falls to 0; 0 keeps it", least=0)
 
+    def check(self) -> None:
+        """What no single setting can know."""
+        if self.v_min >= self.v_max:
+            raise UserError(f"v_min = {self.v_min:g} must be below v_max = {self.v_max:g}.")
+
 
 class D4PG:
     """Acts by a deterministic policy with noise; moves it where the mean of the return rises."""
@@ -68,8 +73,7 @@ class D4PG:
 
         c = self.config = config
         self.spec, self.rng, self.device, self.place = spec, rng, device, place
-        if c.v_min >= c.v_max:
-            raise UserError(f"v_min = {c.v_min:g} must be below v_max = {c.v_max:g}.")
+        c.check()
         self.overlap = c.n_step - 1
         self.atoms_Q = torch.linspace(c.v_min, c.v_max, c.atoms, device=device)
         self.pair = Pair(spec, device, network, c.hidden, c.atoms, c.normalize, apply)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from covey.config import option
-from covey.explore import epsilon_greedy, final_epsilon, ladder, linear
+from covey.explore import check_chances, epsilon_greedy, final_epsilon, ladder, linear
 from covey.returns import double_q_target, n_step_errors, n_step_rows
 from covey.types import Array, Learnt, Spec, Tree, Unroll
 
@@ -49,6 +49,10 @@ class DQNConfig:
     normalize: bool = option(False, "scale observations by running statistics")
     half: bool = option(False, "convolve in bfloat16, where the processor has it twice as fast")
     anneal_updates: int = option(0, "updates over which lr falls to 0; 0 keeps it", least=0)
+
+    def check(self) -> None:
+        """What no single setting can know."""
+        check_chances(self.eps_ends, self.eps_chances)
 
 
 class DQN:
