@@ -226,6 +226,9 @@ def test_without_a_number_there_is_a_worker_for_each_core(cores, workers, monkey
         (("a2c", "E", "a3c"), {"normalize": True}, "normalize has no meaning on the recipe a3c"),
         (("dqn", "E", "hogwild"), {"normalize": True}, "normalize has no meaning on the recipe ho"),
         (("a2c", "E", "a3c"), {"max_lag": 0, "every": 3, "workers": 2}, "raise max_lag or workers"),
+        (("d4pg", "E", "apex"), {"v_min": 5, "v_max": 5}, "v_min = 5 must be below v_max = 5."),
+        (("dqn", "E", "hogwild"), {"eps_ends": [0.1]}, "one chance for each of eps_ends = [0.1]"),
+        (("qrdqn", "E"), {"eps_ends": [0.1], "eps_chances": [0.5]}, "= [0.1], and sum to 1."),
         (("dqn", "E", "a3c"), {}, "dqn does not run on the recipe a3c. dqn runs on: serial, hog"),
         (
             ("dqn", "E", "allreduce"),
