@@ -16,6 +16,20 @@ from apart import become_subreaper
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))
 
+# Folders and files whose tests start processes or train; `make check` leaves them to `make test`.
+LONG = {
+    "bench", "conform", "engines", "faults", "links", "recipes", "test_apply.py",
+    "test_examples.py", "test_frames.py", "test_resume.py", "test_ring.py", "test_session.py",
+    "test_training.py",
+}  # fmt: skip
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items):
+    for item in items:
+        if not LONG.isdisjoint(item.path.relative_to(HERE).parts):
+            item.add_marker(pytest.mark.slow)
+
 
 @pytest.fixture
 def covey_cli(tmp_path):

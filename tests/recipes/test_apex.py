@@ -116,8 +116,7 @@ def test_samples_per_insert_are_as_asked_and_the_account_is_in_the_metrics(tmp_p
     assert drawn == 32 * result.updates
     assert drawn / (added - 64) == pytest.approx(3, rel=0.05)
     assert row["replay.rows"] == added
-    assert row["replay.actor_waited"] >= 0
-    assert row["replay.learner_waited"] > 0
+    assert row["replay.actor_waited"] + row["replay.learner_waited"] > 0  # whoever is quicker
 
 
 @pytest.mark.slow
