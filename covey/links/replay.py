@@ -161,7 +161,8 @@ class Replay:
 
     def _ring_writers(self) -> None:
         """Those that wait for room."""
-        for shard in self._waiting_S.copy().nonzero()[0].tolist():  # it counts, then looks again
+        # a copy: nonzero raises where others write between its two passes
+        for shard in self._waiting_S.copy().nonzero()[0].tolist():
             self._waits.ring(self._writers[shard])
 
     def _put(
